@@ -11,13 +11,12 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.typing import NDArray
 
-from fabric.bmc.series import LINK_STATUSES, ReadingSeries
+from fabric.bmc.series import ReadingSeries
 from fabric.bmc.types import RedfishFan, RedfishSensor, Thresholds
 from fabric.inventory.selectors import ReadingOwner
 from telemetry.alerts.rules import (
     BUILT_IN_RULES,
     CLEAR_MARGIN,
-    LINK_RULES,
     NO_COLUMN,
     NOT_ANSWERING,
     AlertScope,
@@ -58,8 +57,8 @@ class RuleSet:
 
     @property
     def has_moving_subjects(self) -> bool:
-        """Whether the subjects of its rules change without a walk: by tenant, and by attachment."""
-        return bool(self.built_ins & LINK_RULES) or any(rule.scope.kind == "tenant" for rule in self.rules)
+        """Whether the subjects of its rules change without a walk: by tenant."""
+        return any(rule.scope.kind == "tenant" for rule in self.rules)
 
     def includes(self, cause: str) -> bool:
         name = cause.partition(":")[0]
@@ -68,15 +67,11 @@ class RuleSet:
 
 @dataclass(frozen=True)
 class ChassisFacts:
-    """Facts of a chassis from the database: its parts by object and id, and the links that should be up.
-
-    `links` maps the id of a port to the number of lanes that it should have, None where that is not known.
-    """
+    """Facts of a chassis from the database: its parts by object and id."""
 
     chassis: int
     name: str
     subjects: Mapping[tuple[str, int], AlertSubject] = field(default_factory=dict)
-    links: Mapping[int, int | None] = field(default_factory=dict)
 
     def subject(self, kind: str, pk: int) -> AlertSubject:
         """Return a part; the chassis where there is no such part."""
@@ -153,7 +148,6 @@ def plan_checks(
     for rule in rule_set.rules:
         found += _rule_checks(rule, known, facts)
     found += _sensor_checks(rule_set, facts, entries, series, sensors)
-    found += _link_checks(rule_set, facts, entries)
     begin = len(entries) + len(rates)
     constants: list[float] = []
     if "fan_failed" in rule_set.built_ins:
@@ -267,22 +261,6 @@ def sensor_limits(known: Thresholds, name: str) -> Iterator[tuple[str, float]]:
     for side, limit in pairs:
         if limit is not None and math.isfinite(limit):
             yield side, limit
-
-
-def _link_checks(rule_set: RuleSet, facts: ChassisFacts, entries: Sequence[SeriesEntry]) -> Iterator[tuple[Check, int]]:
-    for place, entry in enumerate(entries):
-        if entry["object"] != "port" or entry["id"] not in facts.links:
-            continue
-        subject = facts.subject("port", entry["id"])
-        lanes = facts.links[entry["id"]]
-        if entry["quantity"] == "link_status" and "link_down" in rule_set.built_ins:
-            terms = Terms(
-                condition=Condition.DIFFERS, value=LINK_STATUSES["LinkUp"], hold=BUILT_IN_RULES["link_down"].hold
-            )
-            yield _built_in_check("link_down", "", entry, subject, terms), place
-        elif entry["quantity"] == "link_width_lanes" and lanes and "link_degraded" in rule_set.built_ins:
-            terms = Terms(condition=Condition.BELOW, value=float(lanes), hold=BUILT_IN_RULES["link_degraded"].hold)
-            yield _built_in_check("link_degraded", "", entry, subject, terms), place
 
 
 def _fan_checks(

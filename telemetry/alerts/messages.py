@@ -31,7 +31,7 @@ class NotificationLine(TypedDict):
     title: str
     subject: str
     chassis: str
-    chassis_id: int
+    chassis_id: int | None  # None: of the site
     series_key: str
     quantity: str
     value: float | None

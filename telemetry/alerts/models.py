@@ -153,7 +153,8 @@ class Alert(models.Model):
     ACTIVE = (State.FIRING, State.ACKNOWLEDGED)
     OPEN = (State.PENDING, State.FIRING, State.ACKNOWLEDGED)
 
-    chassis = models.ForeignKey(Chassis, on_delete=models.CASCADE, related_name="alerts")
+    # None: of the site itself.
+    chassis = models.ForeignKey(Chassis, null=True, on_delete=models.CASCADE, related_name="alerts")
     rule = models.ForeignKey(Rule, null=True, on_delete=models.SET_NULL, related_name="alerts")
     cause = models.CharField(max_length=60)  # 'rule-7', or the name of a built-in rule
     series_key = models.CharField(max_length=300, blank=True)  # '' for the chassis as a whole
@@ -164,7 +165,7 @@ class Alert(models.Model):
     rank = models.PositiveSmallIntegerField(default=1)  # of the severity, to sort by
     state = models.CharField(max_length=12, choices=State, default=State.PENDING)
 
-    object = models.CharField(max_length=10)  # 'chassis', 'drawer', 'device' or 'port'
+    object = models.CharField(max_length=10)  # 'chassis', 'drawer', 'device', 'port' or 'site'
     subject_name = models.CharField(max_length=300)
     drawer = models.ForeignKey(Drawer, null=True, on_delete=models.SET_NULL, related_name="alerts")
     device = models.ForeignKey(Device, null=True, on_delete=models.SET_NULL, related_name="alerts")
@@ -195,7 +196,12 @@ class Alert(models.Model):
                 fields=["chassis", "cause", "series_key"],
                 condition=~Q(state="resolved"),
                 name="one_open_alert_a_rule_and_series",
-            )
+            ),
+            models.UniqueConstraint(
+                fields=["cause", "series_key"],
+                condition=~Q(state="resolved") & Q(chassis=None),
+                name="one_open_alert_of_the_site",
+            ),
         ]
         indexes = [
             models.Index(fields=["state", "-rank", "-since"], name="alerts_worst_first"),

@@ -169,7 +169,7 @@ def notification_line(row: Alert, *, tenant: int | None = None) -> NotificationL
         severity=row.severity,
         title=row.title,
         subject=row.subject_name,
-        chassis=row.chassis.name,
+        chassis=row.chassis.name if row.chassis is not None else row.subject_name,
         chassis_id=row.chassis_id,
         series_key=row.series_key,
         quantity=row.quantity,
@@ -181,7 +181,8 @@ def notification_line(row: Alert, *, tenant: int | None = None) -> NotificationL
         fired_at=messages.iso_utc(max(row.fired_at, since)) if row.fired_at else None,
         resolved_at=messages.iso_utc(resolved) if resolved else None,
         resolved_because=row.resolved_because,
-        note=row.note,
+        # Without a rule, it tells what was before the lease.
+        note=row.note if tenant is None or row.rule_id is not None else "",
         url=f"{site}/alerts/{row.pk}/" if site else "",
     )
 

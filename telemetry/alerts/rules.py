@@ -38,8 +38,8 @@ class AlertSubject:
     A port behind a slot names the device in the slot too: the scope of a device includes its link.
     """
 
-    object: str  # 'chassis', 'drawer', 'device' or 'port'
-    chassis: int
+    object: str  # 'chassis', 'drawer', 'device', 'port' or 'site'
+    chassis: int | None  # None for the site
     drawer: int | None = None
     device: int | None = None
     device_kind: str = ""
@@ -75,7 +75,7 @@ class Condition(StrEnum):
 
 
 # Decimals that match the precision of readings, the same as on the other pages.
-DECIMALS: Final = {"°C": 1, "%": 0, "W": 0, "rpm": 0, "V": 2, "A": 1, "kWh": 2, "lanes": 0, "Gb/s": 0}
+DECIMALS: Final = {"°C": 1, "%": 0, "W": 0, "rpm": 0, "V": 2, "A": 1, "kWh": 2, "lanes": 0, "Gb/s": 0, "GB": 1, "s": 0}
 VERBS: Final = {Condition.EQUALS: "equal to", Condition.DIFFERS: "other than"}
 
 
@@ -117,6 +117,7 @@ class Check:
     unit: str = ""
     quantity: str = ""
     rule: int | None = None
+    threshold: str = ""  # in words, where the terms do not say it
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -137,6 +138,8 @@ class BuiltInRule:
 
 
 NOT_ANSWERING: Final = "not_answering"
+DEVICE_MISSING: Final = "device_missing"
+DRIFT: Final = "drift"
 # An alert ends this share of the limit before the limit: a reading that flaps there fires once (hysteresis).
 CLEAR_MARGIN: Final = 0.02
 BUILT_IN_RULES: Final = {
@@ -156,16 +159,32 @@ BUILT_IN_RULES: Final = {
                 "A sensor is beyond the caution threshold that its chassis reports. It notifies nobody"
                 " while the same sensor is beyond its critical limit.", "Warning", 10.0),
         BuiltInRule("fan_failed", "Fan failed", "The chassis reports that a fan is not healthy.", "Critical", 0.0),
-        BuiltInRule("link_down", "Link down",
-                "The link of an attached device, or of the host port that it is attached to, is not up.",
-                "Critical", 30.0, is_on=False),
-        BuiltInRule("link_degraded", "Link narrower than it should be",
-                "The link of an attached device, or of its host port, has fewer lanes than both ends support.",
-                "Warning", 30.0, is_on=False),
+        # A verdict of down is given after 15 s. With as much again, a host that restarts its links is not reported.
+        BuiltInRule("link_down", "Link down or failing",
+                "The verdict on a link is down or failing: it should be up and is not, or requests fail.",
+                "Critical", 30.0),
+        BuiltInRule("link_degraded", "Link degraded",
+                "The verdict on a link is degraded: fewer lanes or a lower speed than both ends support, or too many"
+                " errors. It notifies nobody while the link is down or failing.", "Warning", 30.0),
+        # Two walks: a device that resets itself is absent from one.
+        BuiltInRule(DEVICE_MISSING, "Device missing", "A device that was there is no longer in its chassis.",
+                "Critical", 30.0),
+        # Whoever changes a lab by hand and accepts it at once needs no message.
+        BuiltInRule(DRIFT, "Drifted from the approved state",
+                "A device, mode, cable or port is not as approved.", "Warning", 120.0),
+        # Readings are written each minute; a database that is busy for another one loses nothing.
+        BuiltInRule("store_behind", "Readings are stored late",
+                "Readings wait for more than two minutes to be stored; they are kept in memory, which is limited.",
+                "Warning", 0.0),
+        BuiltInRule("disk_filling", "Disk nearly full",
+                "The disk with the site's data has little space left: when it is full, readings are dropped.",
+                "Critical", 0.0),
     )
 }  # fmt: skip
-# Rules about the links of attached devices.
-LINK_RULES: Final = frozenset({"link_down", "link_degraded"})
+# Rules about conditions that are not measured: see telemetry.alerts.conditions.
+CONDITION_RULES: Final = frozenset(
+    {"link_down", "link_degraded", DEVICE_MISSING, DRIFT, "store_behind", "disk_filling"}
+)
 
 
 def rule_cause(pk: int) -> str:

@@ -27,8 +27,9 @@ from telemetry.alerts.messages import telemetry_url
 from telemetry.alerts.models import Alert, AlertSeverity, BuiltInSwitch, Route, Rule, Silence
 from telemetry.alerts.rules import (
     BUILT_IN_RULES,
+    DEVICE_MISSING,
+    DRIFT,
     FIRING,
-    LINK_RULES,
     NOT_ANSWERING,
     PENDING,
     AlertSubject,
@@ -45,6 +46,7 @@ SORTS: Final = {
     "title": ("title", "chassis__name", "subject_name", "pk"),
 }
 MAX_SEARCH_LENGTH = 200
+THIS_SITE: Final = "This site"  # in place of a chassis
 MAX_ACTIVE_SHOWN = 5
 CSV_ROWS_PER_QUERY = 500
 ALERT_COLUMNS = (
@@ -146,12 +148,14 @@ def silenced_alerts(now: datetime | None = None) -> Q:
 def inhibited_alerts() -> Q:
     """Return the condition under which an alert is suppressed by a more severe one.
 
-    The chassis does not answer, or the same sensor is beyond its critical limit too.
+    The chassis does not answer, the same sensor is beyond its critical limit too, or the same link is down.
     """
     active = Alert.objects.filter(state__in=Alert.ACTIVE, chassis=OuterRef("chassis"))
     silent = Q(Exists(active.filter(cause=NOT_ANSWERING))) & ~Q(cause=NOT_ANSWERING)
     critical = active.filter(series_key=OuterRef("series_key"), cause__startswith="sensor_critical")
-    return silent | (Q(cause__startswith="sensor_caution") & Q(Exists(critical)))
+    down = active.filter(port=OuterRef("port"), cause="link_down")
+    inhibited = silent | (Q(cause__startswith="sensor_caution") & Q(Exists(critical)))
+    return inhibited | (Q(cause="link_degraded") & Q(Exists(down)))
 
 
 def suppressed_alerts(now: datetime | None = None) -> Q:
@@ -243,14 +247,18 @@ def _notifying_alerts(person: User) -> QuerySet[Alert]:
     return alert_rows(person).filter(state__in=Alert.ACTIVE).exclude(suppressed_alerts())
 
 
+# What the fabric and the links report as problems by themselves, whether a rule is on or not.
+SAID_ELSEWHERE: Final = (NOT_ANSWERING, DEVICE_MISSING, DRIFT, "link_down", "link_degraded")
+
+
 def alert_problems(person: User, chassis_ids: Collection[int] | None) -> Iterator[Problem]:
     """Yield a person's firing alerts about what the fabric does not report by itself: readings and fans."""
-    rows = _notifying_alerts(person).exclude(cause__in=(NOT_ANSWERING, *LINK_RULES))
+    rows = _notifying_alerts(person).exclude(cause__in=SAID_ELSEWHERE)
     if chassis_ids is not None:
         rows = rows.filter(chassis__in=chassis_ids)
     for row in alert_views(person, AlertFilter(sort="worst").apply(rows)):
-        pk = getattr(row, f"{row.object}_id")
-        where = "" if row.object == "chassis" else f" of {row.chassis.name}"
+        pk = getattr(row, f"{row.object}_id", None)
+        where = "" if row.object in {"chassis", "site"} else f" of {row.chassis.name}"
         measured = " ".join(word for word in (row.quantity, row.value_words) if word)
         is_critical = row.severity == AlertSeverity.CRITICAL
         yield Problem(
@@ -279,6 +287,8 @@ def _prepare_for(person: User, row: Any, devices: set[int], ports: set[int]) -> 
         row.rule_id = None
     # A database may return NULL for a condition on a column without a value.
     row.is_silenced, row.is_inhibited = bool(row.is_silenced), bool(row.is_inhibited)
+    if row.chassis is None:
+        row.chassis = Chassis(name=THIS_SITE)
     row.may_acknowledge = row.state == Alert.State.FIRING and person.may_compose
     row.value_words, row.worst_words = _value_label(row.value, row), _value_label(row.worst_value, row)
     row.subject_url, row.chart_url = _subject_url(row), _chart_url(row, person)
@@ -301,6 +311,8 @@ def _tenant_since(row: Any) -> datetime | None:
 
 
 def _subject_url(row: Any) -> str:
+    if row.object == "site":
+        return reverse("pipeline:pipeline")
     pk = getattr(row, f"{row.object}_id")
     return reverse(f"fabric:{row.object}", args=[pk]) if pk else reverse("fabric:chassis", args=[row.chassis_id])
 
@@ -355,13 +367,10 @@ def chassis_facts(chassis_id: int) -> ChassisFacts:
     for pk, drawer_name in Drawer.objects.filter(chassis=chassis_id).values_list("pk", "name"):
         subjects["drawer", pk] = AlertSubject(object="drawer", chassis=chassis_id, drawer=pk, name=drawer_name)
     behind: dict[int, AlertSubject] = {}
-    links: dict[int, int | None] = {}
-    device_lanes: dict[int, int | None] = {}
     rows = Device.objects.filter(chassis=chassis_id).values_list(
-        "pk", "name", "kind", "tenant", "slot__drawer", "slot__port", "host_port__port", "max_lanes", "missing_since",
-        "slot__name", "slot__drawer__name", "slot__number",
-    )  # fmt: skip
-    for pk, device_name, kind, tenant, drawer, port, upstream, lanes, missing, slot, in_drawer, number in rows:
+        "pk", "name", "kind", "tenant", "slot__drawer", "slot__port", "slot__name", "slot__drawer__name", "slot__number"
+    )
+    for pk, device_name, kind, tenant, drawer, port, slot, in_drawer, number in rows:
         # A chassis has many devices of one model: only their places distinguish them.
         place = f"{in_drawer} slot {number}" if in_drawer else slot
         device = AlertSubject(
@@ -371,16 +380,9 @@ def chassis_facts(chassis_id: int) -> ChassisFacts:
         subjects["device", pk] = device
         if port is not None:
             behind[port] = device
-        if upstream is not None and missing is None:
-            links |= {one: None for one in (port, upstream) if one is not None}
-            if port is not None:
-                device_lanes[port] = lanes
     attached = HostPort.objects.filter(chassis=chassis_id, port__isnull=False)
     host_ports = {row[0]: row[1:] for row in attached.values_list("port", "pk", "tenant", "drawer", "label")}
-    ports = Port.objects.filter(chassis=chassis_id).values_list(
-        "pk", "name", "switch__drawer", "width", "configured_width"
-    )
-    for pk, port_name, drawer, width, configured in ports:
+    for pk, port_name, drawer in Port.objects.filter(chassis=chassis_id).values_list("pk", "name", "switch__drawer"):
         device_behind = behind.get(pk)
         host_port, tenant, port_drawer, label = host_ports.get(pk, (None, None, drawer, ""))
         subjects["port", pk] = AlertSubject(
@@ -390,9 +392,7 @@ def chassis_facts(chassis_id: int) -> ChassisFacts:
             tenant=device_behind.tenant if device_behind else tenant,
             name=f"Link of {device_behind.name}" if device_behind else f"Host port {label}" if label else port_name,
         )  # fmt: skip
-        if pk in links:
-            links[pk] = min((one for one in (width, configured, device_lanes.get(pk)) if one), default=None)
-    return ChassisFacts(chassis=chassis_id, name=name, subjects=subjects, links=links)
+    return ChassisFacts(chassis=chassis_id, name=name, subjects=subjects)
 
 
 def open_alert_states(chassis_id: int) -> dict[tuple[str, str], CheckState]:

@@ -35,14 +35,13 @@ logger = logging.getLogger(__name__)
 CheckIdentity = tuple[str, str]
 RANKS = {AlertSeverity.WARNING.value: 1, AlertSeverity.CRITICAL.value: 2}
 NOT_MEASURED = "It is no longer measured."
-NOT_ATTACHED = "Nothing is attached by this link now: the device was detached, moved or removed."
 NOT_ABOUT_IT = "Its rule no longer applies: the rule was changed, or its subject changed its tenant or place."
 RULE_ENDED = "Its rule was switched off, changed or deleted."
 NOT_POLLED = "An administrator switched off polling of the chassis."
 
 
-def transitions_record(*, chassis_id: int, changes: Sequence[CheckTransition]) -> None:
-    """Store the transitions of one chassis, in order; ones that are stored already change nothing.
+def transitions_record(*, chassis_id: int | None, changes: Sequence[CheckTransition]) -> None:
+    """Store the transitions of one chassis (None: of the site), in order; ones that are stored already change nothing.
 
     Raises DatabaseError where none could be stored.
     """
@@ -59,8 +58,11 @@ def transitions_record(*, chassis_id: int, changes: Sequence[CheckTransition]) -
             transitions_record(chassis_id=chassis_id, changes=[change])
 
 
-def alerts_end(*, chassis_id: int, identities: Collection[CheckIdentity] | None, because: str) -> int:
-    """End open alerts of a chassis (all, for None) for a reason other than their values; returns how many had fired."""
+def alerts_end(*, chassis_id: int | None, identities: Collection[CheckIdentity] | None, because: str) -> int:
+    """End open alerts of a chassis (all, for None), or of the site; returns how many had fired.
+
+    `because` is a reason other than that the condition ended, '' for none.
+    """
     with transaction.atomic():
         rows = Alert.objects.select_for_update().filter(chassis=chassis_id, state__in=Alert.OPEN)
         found = [row for row in rows if identities is None or (row.cause, row.series_key) in identities]
@@ -79,8 +81,8 @@ def rule_alerts_end(*, cause: str) -> None:
         _send_changed(chassis)
 
 
-def _record(chassis_id: int, changes: Sequence[CheckTransition]) -> None:
-    if not Chassis.objects.filter(pk=chassis_id).exists():
+def _record(chassis_id: int | None, changes: Sequence[CheckTransition]) -> None:
+    if chassis_id is not None and not Chassis.objects.filter(pk=chassis_id).exists():
         return
     # Locked, so that a concurrent acknowledgement waits and is not overwritten.
     rows = Alert.objects.select_for_update().filter(chassis=chassis_id, state__in=Alert.OPEN)
@@ -140,6 +142,8 @@ def _create_alert(change: CheckTransition, note: str) -> Alert:
 
 
 def threshold_label(check: Check) -> str:
+    if check.threshold:
+        return check.threshold
     if check.key == "":
         return f"no answer for {check.terms.hold:g} s"
     if check.unit == "health":
@@ -192,8 +196,9 @@ def _record_event(row: Alert, message: str, severity: str, text: str, at: dateti
     )
 
 
-def _send_changed(chassis_id: int) -> None:
-    transaction.on_commit(partial(publish_chassis_changed, chassis_id), robust=True)
+def _send_changed(chassis_id: int | None) -> None:
+    if chassis_id is not None:
+        transaction.on_commit(partial(publish_chassis_changed, chassis_id), robust=True)
 
 
 def _to_datetime(at: float) -> datetime:

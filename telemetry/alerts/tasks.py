@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
+from telemetry.alerts.conditions import conditions_check
 from telemetry.alerts.notifications import deliveries_delete_old, deliveries_send, notifications_gather
 from telemetry.alerts.services import unread_chassis_check
 
@@ -17,6 +18,7 @@ def notify() -> None:
 @shared_task(name="alerts.watch_chassis")
 def watch_chassis() -> None:
     unread_chassis_check()
+    conditions_check()
 
 
 @shared_task(name="alerts.forget")

@@ -23,7 +23,7 @@ from fabric.inventory.models import Chassis
 from telemetry.alerts import services
 from telemetry.alerts.checks import RATE, ChassisFacts, PlannedChecks, RuleSet, plan_checks, unreachable_check
 from telemetry.alerts.limits import limits_publish
-from telemetry.alerts.rules import LINK_RULES, NOT_ANSWERING, AlertEngine, CheckState, CheckTransition, Values
+from telemetry.alerts.rules import CONDITION_RULES, NOT_ANSWERING, AlertEngine, CheckState, CheckTransition, Values
 from telemetry.alerts.selectors import active_rules, chassis_facts, open_alert_states
 from telemetry.alerts.services import transitions_record
 from telemetry.instrumentation import metrics
@@ -329,8 +329,8 @@ class AlertWriter:
 
     def _end_unchecked(self, facts: ChassisFacts, rules: RuleSet, measured: set[str], left: set[CheckIdentity]) -> None:
         """End open alerts without a check, each with its reason; those of missing series only after GONE_SECONDS."""
-        left = {one for one in left if one[0] != NOT_ANSWERING}
-        ends = {one: because for one in left if (because := _end_reason(one, rules, measured, facts))}
+        left = {one for one in left if one[0] not in {NOT_ANSWERING, *CONDITION_RULES}}
+        ends = {one: because for one in left if (because := _end_reason(one, rules, measured))}
         for because in sorted(set(ends.values())):
             identities = {one for one, reason in ends.items() if reason == because}
             services.alerts_end(chassis_id=facts.chassis, identities=identities, because=because)
@@ -338,18 +338,13 @@ class AlertWriter:
         self._missing_since[facts.chassis] = {one: known.get(one, now) for one in left - set(ends)}
 
 
-def _end_reason(identity: CheckIdentity, rules: RuleSet, measured: set[str], facts: ChassisFacts) -> str:
-    """Return why an alert without a check ends, '' where it may be checked again.
-
-    That is possible where its series is missing for now, or where a walk did not report a link's number of lanes.
-    """
+def _end_reason(identity: CheckIdentity, rules: RuleSet, measured: set[str]) -> str:
+    """Return why an alert without a check ends, '' where it may be checked again: its series is missing for now."""
     cause, key = identity
     if not rules.includes(cause):
         return services.RULE_ENDED
     if key.removesuffix(RATE) not in measured:
         return ""
-    if cause in LINK_RULES:
-        return "" if int(key.split("/")[1]) in facts.links else services.NOT_ATTACHED
     return services.NOT_ABOUT_IT if cause.startswith("rule-") else ""
 
 

@@ -17,6 +17,8 @@ LAG_SECONDS, LONG_LAG_SECONDS = 0.25, 1.0  # of an event loop
 LONG_QUEUE = 100  # tasks; a worker normally starts them immediately
 FULL_SHARE = 0.9
 SMALL_SHARE, SMALL_BYTES = 0.05, 2 * 2**30  # of the disk
+# Readings that waited longer are late; two writes of a minute's readings were missed.
+STORE_LAG_SECONDS = 120.0
 ON_TIME_SHARE = 0.99
 LONG_WAIT_SECONDS = 300.0
 POLLS = ("done", "late", "skipped", "failed")
@@ -176,6 +178,13 @@ def _process_findings(process: PublishingProcess, now: datetime) -> Iterator[Fin
             "It ended, hangs, or is overloaded.",
             "If it was stopped intentionally, this disappears by itself.",
         )
+    waits = process.gauges.get("store_lag_seconds", 0.0)
+    if waits > STORE_LAG_SECONDS:
+        yield Finding(
+            HealthLevel.WARNING, f"{name} stores readings {waits:.0f} s late",
+            "The database does not accept them; they are kept in memory, which is limited.",
+            "Free space on the disk, or check why the database is slow or unreachable.",
+        )  # fmt: skip
     lag = process.gauges.get("loop_lag_seconds", 0.0)
     if lag > LAG_SECONDS:
         yield Finding(
@@ -213,12 +222,17 @@ def _storage_findings(pipeline: PipelineSnapshot, sizes: StorageSizes) -> Iterat
             "Raise its maxmemory.",
         )  # fmt: skip
     free, whole = sizes.disk_free, sizes.disk
-    if free is not None and whole is not None and free < max(SMALL_BYTES, SMALL_SHARE * whole):
+    if free is not None and whole is not None and free < least_space(whole):
         yield Finding(
             HealthLevel.WARNING, f"The disk has {free / 2**30:.1f} GB left",
             "When it is full, readings are dropped and changes fail.",
             "Free space, or shorten the retention of readings.",
         )  # fmt: skip
+
+
+def least_space(whole: int) -> float:
+    """Return the bytes that should be free on a disk of so many."""
+    return max(SMALL_BYTES, SMALL_SHARE * whole)
 
 
 def _undelivered_findings(waiting: Sequence[Undelivered], now: datetime) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -26,6 +26,7 @@ from core.errors import Unavailable
 from core.sqlite_damage import files_set_aside, known_damage
 from fabric.agents.models import HostAgent
 from fabric.inventory.models import Chassis
+from telemetry.alerts.conditions import PresentCondition
 from telemetry.alerts.models import Delivery
 from telemetry.exports.models import ExportRun
 from telemetry.instrumentation.metrics import PROBLEMS, MetricKey, ProblemDescription
@@ -160,6 +161,30 @@ def _stored_number(raw: object, otherwise: float) -> float:
 
 def _to_datetime(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
+
+
+def late_stores() -> Iterator[PresentCondition]:
+    """Yield that readings wait too long to be stored, of the process where they wait longest."""
+    longest = max(pipeline_snapshot().processes, key=lambda one: one.gauges.get("store_lag_seconds", 0.0), default=None)
+    waits = longest.gauges.get("store_lag_seconds", 0.0) if longest is not None else 0.0
+    # An alert goes on until they wait half as long.
+    if longest is not None and waits > rules.STORE_LAG_SECONDS / 2:
+        yield PresentCondition(
+            key="store", is_met=waits > rules.STORE_LAG_SECONDS, value=waits, unit="s", quantity="Oldest readings",
+            threshold=f"waiting for more than {rules.STORE_LAG_SECONDS:.0f} s", note=longest.label,
+        )  # fmt: skip
+
+
+def filling_disks() -> Iterator[PresentCondition]:
+    """Yield that the disk with the site's data has little space."""
+    disk = shutil.disk_usage(settings.CONFIG.data)
+    least = rules.least_space(disk.total)
+    # An alert goes on until there is a fifth more.
+    if disk.free < 1.2 * least:
+        yield PresentCondition(
+            key="disk", is_met=disk.free < least, value=disk.free / 2**30, unit="GB", quantity="Free space",
+            threshold=f"below {least / 2**30:.1f} GB",
+        )  # fmt: skip
 
 
 def storage_sizes() -> rules.StorageSizes:

@@ -46,6 +46,7 @@ PROCESS_GAUGES = {
     "open_files": ("falconweb_process_open_files", "Open files and sockets."),
     "sockets_open": ("falconweb_process_sockets", "Live sockets of browsers."),
     "sockets_slow": ("falconweb_process_sockets_slow", "Live sockets that accept nothing at the moment."),
+    "store_lag_seconds": ("falconweb_process_store_lag_seconds", "Age of the readings that wait longest to be stored."),
     "store_queue": ("falconweb_process_store_queue", "Chunks of readings that wait to be stored."),
 }
 
@@ -93,7 +94,7 @@ def _row_metrics(person: User) -> Iterator[Metric]:
     )
     yield _family(
         GaugeMetricFamily, "falconweb_alerts", "Alerts that are open.", ["chassis", "severity", "state"],
-        (([chassis, severity.lower(), state], n) for (chassis, severity, state), n in alerts),
+        (([chassis or "", severity.lower(), state], n) for (chassis, severity, state), n in alerts),
     )  # fmt: skip
     operations = _grouped(Operation.objects.visible_to(person), "kind", "state")
     yield _family(GaugeMetricFamily, "falconweb_operations", "Operations by state.", ["kind", "state"], operations)

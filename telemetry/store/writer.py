@@ -100,6 +100,15 @@ class StoreWriter:
         """Number of chunks that wait to be stored."""
         return len(self._inbox) + len(self._backlog)
 
+    @property
+    def lag(self) -> float:
+        """How long the oldest readings have waited to be stored, s; 0 where none wait."""
+        try:
+            oldest = self._backlog[0].batch if self._backlog else self._inbox[0]
+            return max(0.0, time.time() - oldest.rows[-1].at)
+        except IndexError:  # nothing waits, or no more
+            return 0.0
+
     def stop(self, seconds: float = STOP_SECONDS) -> None:
         """Write the queued batches within `seconds`, and end the thread."""
         with self._changed:
@@ -275,4 +284,5 @@ def process_writer() -> StoreWriter:
             # The exit of the process waits for the queued batches; the thread runs until then.
             atexit.register(writer.stop)
             metrics.register_gauge("store_queue", lambda: writer.queue)
+            metrics.register_gauge("store_lag_seconds", lambda: round(writer.lag, 1))
         return _writer

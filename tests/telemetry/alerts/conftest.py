@@ -115,5 +115,6 @@ def fire(device: Device, **more: object) -> Alert:
 def resolve(alert: Alert) -> None:
     """Let it be over."""
     assert alert.device is not None
+    assert alert.chassis is not None
     check = check_of(alert.device, cause=alert.cause, key=alert.series_key)
     record([turn(check, "resolved", value=40.0)], alert.chassis)

@@ -30,9 +30,7 @@ LINK = AlertSubject(
 )
 UPSTREAM = AlertSubject(object="port", chassis=1, drawer=2, port=8, host_port=2, name="Host port H1")
 WHOLE = AlertSubject(object="chassis", chassis=1, name="falcon")
-FACTS = ChassisFacts(
-    1, "falcon", {("device", 3): GPU, ("port", 7): LINK, ("port", 8): UPSTREAM, ("chassis", 0): WHOLE}, {7: 16, 8: None}
-)
+FACTS = ChassisFacts(1, "falcon", {("device", 3): GPU, ("port", 7): LINK, ("port", 8): UPSTREAM, ("chassis", 0): WHOLE})
 
 
 def entry(key: str, quantity: str = "", unit: str = "") -> SeriesEntry:
@@ -171,17 +169,6 @@ def test_a_fan_is_judged_by_its_health(health: str, value: float) -> None:
     (check,) = plan.checks
     assert plan.values(sample(1, 1), None)[plan.places[0]] == value
     assert check.key == "chassis/0/fan/Fan 1"
-
-
-def test_links_ring_where_something_is_attached() -> None:
-    names = frozenset({"link_down", "link_degraded"})
-    plan = plan_checks(rule_set=RuleSet(built_ins=names), facts=FACTS, entries=ENTRIES)
-    assert {(check.cause, check.key) for check in plan.checks} == {
-        ("link_down", "port/7/link_status"), ("link_down", "port/8/link_status"),
-        ("link_degraded", "port/7/link_width_lanes"),
-    }  # fmt: skip
-    free = ChassisFacts(1, "falcon", FACTS.subjects)
-    assert plan_checks(rule_set=RuleSet(built_ins=names), facts=free, entries=ENTRIES).checks == ()
 
 
 @pytest.mark.parametrize(

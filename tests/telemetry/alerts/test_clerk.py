@@ -13,15 +13,14 @@ from django.utils import timezone
 
 from fabric.bmc.series import LINK_STATUSES, ChassisReading, Quantity, ReadingSeries
 from fabric.bmc.types import Inventory
-from fabric.inventory.models import Device, Port
+from fabric.inventory.models import Device
 from fabric.inventory.selectors import ReadingOwner
 from falconweb.sqlite.base import limit_lock_wait
 from telemetry.alerts import services
 from telemetry.alerts import watch as module
-from telemetry.alerts.models import Alert, BuiltInSwitch, Rule
-from telemetry.alerts.services import NOT_ABOUT_IT, NOT_ATTACHED
+from telemetry.alerts.models import Alert, Rule
+from telemetry.alerts.services import NOT_ABOUT_IT
 from telemetry.alerts.watch import AlertWatch, AlertWriter
-from telemetry.events.models import Event
 from telemetry.live.catalogue import ReadingContext, SeriesCatalogue
 from tests.telemetry.alerts.conftest import Lab, check_of, turn
 from tests.waiting import wait_for
@@ -127,53 +126,15 @@ class Links:
 
 @pytest.fixture
 def links(lab: Lab, watch: AlertWatch, monkeypatch: pytest.MonkeyPatch) -> Links:
-    """The link of the lab's device, with the built-in rule for such on."""
+    """The link of the lab's device."""
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(module, "REPLAN_SECONDS", 0.1)
-    BuiltInSwitch.objects.create(name="link_down", enabled=True)
     assert lab.device.slot is not None
     assert lab.device.slot.port_id is not None
     return Links(watch, lab.device.slot.port_id)
 
 
-def test_a_link_that_nothing_is_attached_by_any_more_ends_its_alert_and_says_why(lab: Lab, links: Links) -> None:
-    wait_for(lambda: links.states(0.01) == ["pending"])
-    wait_for(lambda: links.states(31) == ["firing"])
-    Device.objects.filter(pk=lab.device.pk).update(missing_since=timezone.now(), host_port=None)  # pulled out
-    wait_for(lambda: links.states(0.01) == ["resolved"])
-    assert Alert.objects.get().resolved_because == NOT_ATTACHED
-    assert NOT_ATTACHED in Event.objects.get(message="FalconWeb.AlertResolved").text
-    assert links.states(60) == ["resolved"]
-
-
-def test_a_narrow_link_whose_full_width_a_walk_does_not_tell_is_still_attached(lab: Lab, links: Links) -> None:
-    BuiltInSwitch.objects.update_or_create(name="link_degraded", defaults={"enabled": True})
-    BuiltInSwitch.objects.filter(name="link_down").update(enabled=False)
-    assert lab.device.slot is not None
-    assert lab.device.slot.port_id is not None
-    ports = Port.objects.filter(pk=lab.device.slot.port_id)
-    ports.update(width=16)
-    # Once the other rule, which was on at first, counts no more: its alert may go between two looks.
-    degraded = Alert.objects.filter(cause__startswith="link_degraded")
-    wait_for(lambda: links.states(0.01) == ["pending"] and degraded.exists())
-    wait_for(lambda: links.states(31) == ["firing"])
-    ports.update(width=None)
-    wait_for(lambda: links.watch._writer._missing_since or links.states(0.01) != ["firing"])
-    assert links.states(0.01) == ["firing"]
-    Device.objects.filter(pk=lab.device.pk).update(missing_since=timezone.now(), host_port=None)
-    wait_for(lambda: links.states(0.01) == ["resolved"])
-    assert Alert.objects.get().resolved_because == NOT_ATTACHED
-
-
-def test_what_was_pending_of_a_link_goes_with_its_device(lab: Lab, links: Links) -> None:
-    wait_for(lambda: links.states(0.01) == ["pending"])
-    Device.objects.filter(pk=lab.device.pk).update(host_port=None)  # detached
-    wait_for(lambda: links.states(0.01) == [])
-    assert links.states(60) == []
-
-
 def test_a_rule_for_what_a_tenant_holds_lets_go_of_what_changes_hands(lab: Lab, links: Links) -> None:
-    BuiltInSwitch.objects.all().delete()
     rule = Rule.objects.create(
         name="Own links", metric="link_status", condition="differs", value=4.0, scope="tenant", tenant=lab.tenant
     )
