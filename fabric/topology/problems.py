@@ -202,7 +202,7 @@ def _chassis_problems(person: User, chassis: Iterable[Chassis]) -> Iterator[Prob
             parts = _unhealthy_parts(one)
             why = f": {', '.join(parts)}" if parts else ""
             yield Problem(
-                level=_level_of(one.health), word=f"health {one.health}", is_general=True,
+                level=level_of(one.health), word=f"health {one.health}", is_general=True,
                 sentence=f"{one.name} reports its health as {one.health}{why}.", page="fabric:chassis", pk=one.pk,
                 about=about, chassis_id=one.pk,
             )  # fmt: skip
@@ -245,7 +245,7 @@ def _device_problems(device: Device) -> Iterator[Problem]:
     yield from _link_problems(device, place, is_down=is_down, below=below, page="fabric:device", about=about)
     if device.health in BAD_HEALTH:
         yield Problem(
-            level=_level_of(device.health), word=f"health {device.health}", is_general=True,
+            level=level_of(device.health), word=f"health {device.health}", is_general=True,
             sentence=f"{place} reports its health as {device.health}.", page="fabric:device", pk=device.pk, about=about,
             chassis_id=device.chassis_id,
         )  # fmt: skip
@@ -283,5 +283,6 @@ def _work_problems(person: User) -> Iterator[Problem]:
         )
 
 
-def _level_of(health: str) -> ProblemLevel:
+def level_of(health: str) -> ProblemLevel:
+    """Return the level of a health, or of an alert's severity."""
     return ProblemLevel.CRITICAL if health == "Critical" else ProblemLevel.WARNING

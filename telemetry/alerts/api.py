@@ -36,6 +36,7 @@ from telemetry.alerts.services import MAX_ACKNOWLEDGED, alerts_acknowledge
 class AlertSerializer(serializers.Serializer[Any]):
     """An alert; values are in `unit`, null where there is none or where you did not hold its subject then.
 
+    `value` is that when it fired, `current_value` that of now where it still fires and is measured.
     `cause` is `rule-` and the id of a rule, or the name of a built-in one. One that `is_silenced`, or `is_inhibited`
     by another alert that says enough, notifies nobody.
     """
@@ -58,6 +59,7 @@ class AlertSerializer(serializers.Serializer[Any]):
     unit = serializers.CharField()
     threshold = serializers.CharField()
     value = serializers.FloatField(allow_null=True)
+    current_value = serializers.FloatField(allow_null=True)
     worst_value = serializers.FloatField(allow_null=True)
     note = serializers.CharField()
     since = serializers.DateTimeField()
@@ -144,7 +146,7 @@ class AlertViewSet(ListedResourceViewSet):
             query_integer(request, name)
         wanted = AlertFilter.of({**request.query_params.dict(), "q": query_search(request)})
         page = self.paginate_queryset(wanted.apply(alert_rows(self.person)))
-        views = alert_views(self.person, page or [])
+        views = alert_views(self.person, page or [], with_current=True)
         response: Response = self.get_paginated_response(self.get_serializer(views, many=True).data)
         return response
 
@@ -152,7 +154,7 @@ class AlertViewSet(ListedResourceViewSet):
     def retrieve(self, request: Request, pk: int) -> Response:
         """Show an alert, and how it ended."""
         row = row_or_404(alert_rows(self.person), pk, "alert")
-        return self.answer(alert_views(self.person, [row])[0])
+        return self.answer(alert_views(self.person, [row], with_current=True)[0])
 
 
 class AlertAcknowledgement(APIView):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,6 +11,7 @@ from functools import reduce
 from operator import or_
 from typing import Any, Final
 
+import redis
 from django.core.paginator import Paginator
 from django.db.models import BooleanField, Case, Exists, ExpressionWrapper, F, OuterRef, Q, QuerySet, When
 from django.db.models.functions import Coalesce, Greatest
@@ -21,7 +24,7 @@ from core.forms import checked_instant
 from core.text import parse_id
 from fabric.bmc.series import Quantity
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
-from fabric.topology.problems import Problem, ProblemLevel
+from fabric.topology.problems import Problem, level_of
 from telemetry.alerts.checks import ActiveRule, ChassisFacts, RuleSet
 from telemetry.alerts.messages import telemetry_url
 from telemetry.alerts.models import Alert, AlertSeverity, BuiltInSwitch, Route, Rule, Silence
@@ -36,7 +39,9 @@ from telemetry.alerts.rules import (
     CheckState,
     value_label,
 )
+from telemetry.live.frames import newest_values
 
+logger = logging.getLogger(__name__)
 SHOW_CHOICES: Final = ("open", "history", "all")
 SORTS: Final = {
     "worst": ("is_pending", "-rank", "is_acknowledged", "-shown_since", "-pk"),
@@ -180,11 +185,12 @@ def alert_rows(person: User) -> QuerySet[Alert]:
     )
 
 
-def alert_views(person: User, rows: Iterable[Alert]) -> list[Any]:
+def alert_views(person: User, rows: Iterable[Alert], *, with_current: bool = False) -> list[Any]:
     """Return rows of `alert_rows` as the person may see them, not to be saved; two queries for any number of rows.
 
-    What is from before their tenant leased the subject is cleared. Added are `may_acknowledge`, `value_words` and
-    `worst_words` (the values with their unit), `subject_url` (the page of the subject) and `chart_url` ('' for none).
+    What is from before their tenant leased the subject is cleared. Added are `may_acknowledge`, `level`, `value_words`
+    and `worst_words` (the values with their unit), `subject_url` (the page of the subject) and `chart_url` ('' for
+    none); with `with_current`, `current_value` and `current_words` of what fires, as far as it is measured now.
     """
     found = list(rows)
     device_rows = Device.objects.visible_to(person).filter(pk__in={row.device_id for row in found})
@@ -192,7 +198,26 @@ def alert_views(person: User, rows: Iterable[Alert]) -> list[Any]:
     devices, ports = (set(rows.values_list("pk", flat=True)) for rows in (device_rows, port_rows))
     for row in found:
         _prepare_for(person, row, devices, ports)
+    if with_current:
+        _add_current_values(person, found)
     return found
+
+
+def _add_current_values(person: User, views: Iterable[Any]) -> None:
+    """Add the present values of what fires; counters of errors from before a lease are not visible to its tenant."""
+    wanted: defaultdict[int, set[str]] = defaultdict(set)
+    for row in views:
+        is_open = row.state in Alert.ACTIVE and row.chassis_id is not None and row.unit != "health"
+        if is_open and (person.is_administrator or "/errors/" not in row.series_key):
+            wanted[row.chassis_id].add(row.series_key)
+    try:
+        values = newest_values(wanted)
+    except (redis.RedisError, OSError) as error:
+        logger.info("present values of alerts are not available: %s", error)
+        values = {}
+    for row in views:
+        row.current_value = values.get((row.chassis_id, row.series_key))
+        row.current_words = _value_label(row.current_value, row)
 
 
 def alert_lines(person: User, rows: QuerySet[Alert]) -> Iterator[tuple[object, ...]]:
@@ -259,11 +284,10 @@ def alert_problems(person: User, chassis_ids: Collection[int] | None) -> Iterato
     for row in alert_views(person, AlertFilter(sort="worst").apply(rows)):
         pk = getattr(row, f"{row.object}_id", None)
         where = "" if row.object in {"chassis", "site"} else f" of {row.chassis.name}"
-        measured = " ".join(word for word in (row.quantity, row.value_words) if word)
-        is_critical = row.severity == AlertSeverity.CRITICAL
+        # The value when it fired, beside the limit.
+        measured = f"{row.quantity} {row.value_words}, {row.threshold}" if row.value_words else row.quantity
         yield Problem(
-            level=ProblemLevel.CRITICAL if is_critical else ProblemLevel.WARNING,
-            word=(row.quantity or row.title).lower(),
+            level=row.level, word=(row.quantity or row.title).lower(),
             sentence=f"{row.title}: {row.subject_name}{where}{', ' if measured else ''}{measured}.",
             page="alerts:alert", pk=row.pk, chassis_id=row.chassis_id,
             explains=not row.cause.startswith("rule-"), about=(row.object, pk) if pk else None,
@@ -291,6 +315,7 @@ def _prepare_for(person: User, row: Any, devices: set[int], ports: set[int]) -> 
         row.chassis = Chassis(name=THIS_SITE)
     row.may_acknowledge = row.state == Alert.State.FIRING and person.may_compose
     row.value_words, row.worst_words = _value_label(row.value, row), _value_label(row.worst_value, row)
+    row.level = level_of(row.severity)
     row.subject_url, row.chart_url = _subject_url(row), _chart_url(row, person)
 
 

@@ -48,7 +48,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
     except Invalid as error:
         errors, wanted, rows = error.details["errors"], AlertFilter(), Alert.objects.none()
     page = Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page"))
-    views = alert_views(person, page.object_list)
+    views = alert_views(person, page.object_list, with_current=True)
     context = {
         "page": page,
         "views": views,
@@ -87,7 +87,7 @@ def alert(request: HttpRequest, pk: int) -> HttpResponse:
         one for one in Silence.objects.visible_to(person).in_force() if Alert.objects.filter(one.alerts(), pk=row.pk)
     ]
     context = {
-        "one": alert_views(person, [row])[0],
+        "one": alert_views(person, [row], with_current=True)[0],
         "notifications": notifications if person.is_administrator else [],
         "silences": silences,
         "silence_query": urlencode({"scope": row.object, "of": row.pk}) if person.is_administrator else "",

@@ -24,7 +24,7 @@ import json
 import logging
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -304,6 +304,27 @@ def current_catalogues(chassis: Sequence[int]) -> Iterator[SeriesEntry]:
             for raw in cast("list[bytes | None]", client.mget(keys)):
                 known = stored_catalogue(raw)
                 yield from known.series if known is not None else ()
+
+
+def newest_values(wanted: Mapping[int, Collection[str]]) -> dict[tuple[int, str], float]:
+    """Return the newest values of series (their keys, by chassis), of at most CATALOGUES_PER_BATCH chassis.
+
+    Those of chassis that are not read now, and missing ones, are left out.
+    """
+    found: dict[tuple[int, str], float] = {}
+    chassis = sorted(wanted)[:CATALOGUES_PER_BATCH]
+    if not chassis:
+        return found
+    with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0) as client:
+        raws = cast("list[bytes | None]", client.mget([f"live:frame:{pk}" for pk in chassis]))
+        for pk, frame in zip(chassis, map(stored_frame, raws), strict=True):
+            keys = list(wanted[pk]) if frame is not None else []
+            places = _series_indexes(client, pk, frame.revision, keys) if frame is not None else []
+            for key, place in zip(keys, places, strict=True):
+                if frame is not None and place is not None and place < len(frame.values):
+                    value = float(frame.values[place])
+                    found |= {} if np.isnan(value) else {(pk, key): value}
+    return found
 
 
 def _series_indexes(client: Any, chassis: int, revision: int, keys: Sequence[str]) -> list[int | None]:

@@ -191,7 +191,7 @@ def test_a_filling_disk_is_an_alert_of_the_site_for_administrators(lab: Lab, mon
     assert free(5.5) == {}
     assert free(4.9) == {"disk_filling": "firing"} == free(5.5)
     (problem,) = [one for one in present_problems(lab.administrator) if one.page == "alerts:alert"]
-    assert problem.sentence == "Disk nearly full: This site, Free space 4.9 GB."
+    assert problem.sentence == "Disk nearly full: This site, Free space 4.9 GB, below 5.0 GB."
     assert active_alerts_for(lab.user).critical == 0
     client, alert = lab.client(lab.administrator), Alert.objects.get()
     for address in ("/alerts/", f"/alerts/{alert.pk}/", "/"):

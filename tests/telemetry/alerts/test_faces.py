@@ -7,10 +7,14 @@ import html
 import io
 import json
 import re
+import time
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pytest
+import redis
+from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
@@ -18,8 +22,10 @@ from fabric.inventory.models import Device
 from telemetry.alerts.models import Alert, BuiltInSwitch, Delivery, Route, Rule, Silence
 from telemetry.alerts.route_services import RouteValues, SilenceValues, route_add, silence_add
 from telemetry.alerts.selectors import active_alerts_for
+from telemetry.live.frames import Frame, encode_key
 from tests.pages import page_text
 from tests.telemetry.alerts.conftest import Lab, check_of, fire, record, resolve, turn
+from tests.telemetry.history.conftest import entry
 
 pytestmark = pytest.mark.django_db
 JSON = "application/json"
@@ -129,6 +135,30 @@ def test_one_or_many_are_acknowledged_with_a_note_and_each_result_is_told(lab: L
     ]  # fmt: skip
     for wrong in bodies:
         assert client.post("/api/v1/alerts/acknowledgement/", wrong, content_type=JSON).status_code == 400
+
+
+def test_the_value_of_now_stands_beside_that_of_the_firing_and_the_limit(lab: Lab) -> None:
+    alert, counted = fire(lab.device), fire(lab.device, key=f"port/{lab.device.pk}/errors/ReplayCount")
+    at = time.time()
+    entries = [entry("device", lab.device.pk, "temperature_celsius", "Temperature", "°C"),
+               entry("port", lab.device.pk, "errors/ReplayCount", "Replays", "")]  # fmt: skip
+    bus = redis.Redis.from_url(settings.REDIS_URL)
+    catalogue, newest = f"live:catalogue:{lab.chassis.pk}", f"live:frame:{lab.chassis.pk}"
+    bus.set(catalogue, json.dumps({"revision": 3, "series": entries}))
+    bus.set(newest, encode_key(Frame(3, lab.chassis.pk, 1, at, np.array([88.25, 7.0]))), ex=60)
+    try:
+        for address in ("/alerts/", f"/alerts/{alert.pk}/"):
+            page = page_text(lab.client(lab.user).get(address))
+            for words in ("88.2 °C", "92.5 °C", "above 85 °C for 3 s"):
+                assert words in page, address
+        of_all, of_tenant = (lab.client(who).get("/api/v1/alerts/").json()["results"]
+                             for who in (lab.administrator, lab.user))  # fmt: skip
+        assert {one["id"]: one["current_value"] for one in of_all} == {alert.pk: 88.25, counted.pk: 7.0}
+        # Errors from before a lease are nobody else's business.
+        assert {one["id"]: one["current_value"] for one in of_tenant} == {alert.pk: 88.25, counted.pk: None}
+    finally:
+        bus.delete(catalogue, newest)
+    assert lab.client(lab.user).get(f"/api/v1/alerts/{alert.pk}/").json()["current_value"] is None
 
 
 def test_viewers_look_on(lab: Lab) -> None:
