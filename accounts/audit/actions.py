@@ -106,6 +106,7 @@ class Action(models.TextChoices):
     ALERT_ROUTE_ADD = "alert_route.add", "Add a route of alerts"
     ALERT_ROUTE_EDIT = "alert_route.edit", "Change a route of alerts"
     ALERT_ROUTE_REMOVE = "alert_route.remove", "Delete a route of alerts"
+    ALERT_OWN_MAILS = "alert_route.own", "Change the e-mail of alerts to oneself"
     ALERT_ROUTE_TEST = "alert_route.test", "Send a test by a route of alerts"
     DELIVERY_RETRY = "delivery.retry", "Retry a delivery of alerts"
     SWEEP_CREATE = "sweep.create", "Request a sweep of benchmarks"

@@ -25,6 +25,9 @@ CONDITIONS = (
     (Condition.EQUALS.value, "equals"),
     (Condition.DIFFERS.value, "differs from"),
     (Condition.MISSING.value, "has no value"),
+    (Condition.CHANGES.value, "changes by more than"),
+    (Condition.RISES.value, "rises by more than"),
+    (Condition.FALLS.value, "falls by more than"),
 )
 
 
@@ -86,12 +89,21 @@ class RuleForm(ScopedForm):
         widget=forms.TextInput(attrs={**PLAIN_INPUT, "list": "metrics"}),
     )
     condition = forms.ChoiceField(label="Condition", choices=CONDITIONS)
-    value = _number_field("Value", "In the unit of the measured value. A link that is up has 4.", required=False)
+    value = _number_field(
+        "Value",
+        "In the unit of the measured value. A link that is up has 4. For changes: by how much from one reading to the"
+        " next; 0 for any.",
+        required=False,
+    )
     clear_value = _number_field(
         "Resolves at", "Empty: at the same value. A margin prevents flapping (hysteresis).", required=False
     )
     hold_seconds = _number_field(
-        "For at least (s)", "Until then the alert is pending and notifies nobody.", min_value=0, initial=30
+        "For at least (s)",
+        "Until then the alert is pending and notifies nobody. A change fires at once, and resolves after as long"
+        " without another one.",
+        min_value=0,
+        initial=30,
     )
     severity = forms.ChoiceField(label="Severity", choices=AlertSeverity.choices)
     note = forms.CharField(

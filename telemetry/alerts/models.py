@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
 
-from accounts.models import Tenant, User
+from accounts.models import Role, Tenant, User
 from accounts.visibility import RestrictedQuerySet
 from core.credentials import SecretHolder
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
@@ -274,6 +274,13 @@ class Silence(Scoped):
         return self.ends_at <= timezone.now()
 
 
+class RouteQuerySet(AdministratorQuerySet):
+    def in_use(self) -> RouteQuerySet:
+        """Return those that are on: a person's own one while they may see all of its alerts."""
+        entitled = Q(person__tenant=F("tenant"), scope="tenant") | Q(person__role=Role.ADMINISTRATOR, scope="all")
+        return self.filter(Q(person=None) | (Q(person__is_active=True) & entitled), enabled=True)
+
+
 class Route(Scoped, SecretHolder):
     """A recipient of notifications, and the alerts that it is notified of."""
 
@@ -286,6 +293,8 @@ class Route(Scoped, SecretHolder):
         SYSLOG = "syslog", "Syslog (RFC 5424)"
 
     name = models.CharField(max_length=100, unique=True)
+    # Who asked to be told of their own alerts by e-mail; None: administrators made it.
+    person = models.OneToOneField(User, null=True, on_delete=models.CASCADE, related_name="alert_route")
     kind = models.CharField(max_length=10, choices=Kind)
     address = models.CharField(max_length=500, blank=True)
     severity = models.CharField(max_length=10, choices=AlertSeverity, default=AlertSeverity.WARNING)  # at least
@@ -294,7 +303,7 @@ class Route(Scoped, SecretHolder):
     enabled_at = models.DateTimeField(default=timezone.now)  # it is not notified of earlier alerts
     gathering_until = models.DateTimeField(null=True)  # claim of the worker that gathers for it
 
-    objects = AdministratorQuerySet.as_manager()
+    objects = RouteQuerySet.as_manager()
 
     class Meta:
         ordering = ["name"]

@@ -60,7 +60,7 @@ def notifications_gather() -> int:
     now = timezone.now()
     _mark_suppressed(now)
     made = 0
-    routes = Route.objects.filter(enabled=True)
+    routes = Route.objects.in_use()
     for pk in routes.order_by("pk").values_list("pk", flat=True):
         claim = GatheringClaim.take(routes, pk)
         if claim is None:
@@ -251,7 +251,7 @@ def _due_routes() -> set[int]:
     """Return the routes (ids) that may have a due delivery; `_claim_next` finds out which one it is."""
     now = timezone.now()
     due = Delivery.objects.waiting().filter(unclaimed(DeliveryClaim.until_column), _try_is_due(now))
-    return set(due.filter(Q(is_test=True) | Q(route__enabled=True)).values_list("route", flat=True))
+    return set(due.filter(Q(is_test=True) | Q(route__in=Route.objects.in_use())).values_list("route", flat=True))
 
 
 def _try_is_due(now: datetime) -> Q:
@@ -278,7 +278,7 @@ def _claim_next(route_id: int) -> DeliveryClaim | None:
     now = timezone.now()
     waiting = Delivery.objects.waiting().filter(route=route_id)
     test = waiting.filter(_try_is_due(now), is_test=True).order_by("number").first()
-    head = waiting.filter(is_test=False, route__enabled=True).order_by("number").first()
+    head = waiting.filter(is_test=False, route__in=Route.objects.in_use()).order_by("number").first()
     for row in (test, head):
         if row is None:
             continue
@@ -310,7 +310,8 @@ def _transmit(row: Delivery) -> None:
     route, identity = row.route, str(row.pk)
     match route.kind:
         case Route.Kind.EMAIL:
-            messages.send_by_email(email_addresses(route.address), row.content, message_id=identity)
+            address = route.address if route.person is None else route.person.email
+            messages.send_by_email(email_addresses(address), row.content, message_id=identity)
         case Route.Kind.WEBHOOK:
             messages.send_to_webhook(route.address, row.content, message_id=identity, secret=route.secret())
         case Route.Kind.SYSLOG:

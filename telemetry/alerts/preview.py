@@ -19,6 +19,7 @@ from fabric.inventory.models import Chassis
 from telemetry.alerts.checks import RATE, ActiveRule, RuleSet, plan_checks
 from telemetry.alerts.rules import (
     NO_COLUMN,
+    TRANSITIONS,
     AlertEngine,
     Check,
     CheckTransition,
@@ -88,7 +89,7 @@ class PreviewLine:
 class RulePreview:
     """How often, when, how long and on which series a rule would have fired; `step` is the width of a bucket, s.
 
-    `value` is the limit, None for a rule on missing values.
+    `value` is the limit, None for a rule on missing values or on changes.
     """
 
     since: float
@@ -102,10 +103,7 @@ class RulePreview:
     lines: list[PreviewLine] = field(default_factory=list)
     gaps: int = 0
     left_out: int = 0  # series that were not evaluated
-
-    @property
-    def is_of_missing(self) -> bool:
-        return self.value is None
+    is_of_missing: bool = False
 
     @property
     def sentence(self) -> str:
@@ -130,8 +128,9 @@ def rule_preview(*, person: User, rule: ActiveRule, since: float, until: float) 
     if not 0 < until - since <= MAX_RANGE_SECONDS:
         wrong = "Give a range of at most 92 days that ends after it begins."
         raise Invalid("The range is not valid.", errors={"since": wrong})
-    compares = rule.terms.condition is not Condition.MISSING
-    preview = RulePreview(since=since, until=until, value=rule.terms.value if compares else None)
+    is_of_missing = rule.terms.condition is Condition.MISSING
+    value = None if is_of_missing or rule.terms.condition in TRANSITIONS else rule.terms.value
+    preview = RulePreview(since=since, until=until, value=value, is_of_missing=is_of_missing)
     deadline = time.monotonic() + MAX_PREVIEW_SECONDS
     rows = Chassis.objects.visible_to(person).order_by("name")
     if rule.scope.kind == "chassis":
@@ -198,10 +197,14 @@ def _replay(preview: RulePreview, chassis: int, name: str, checks: Sequence[Chec
 def _bucket_values(extract: Extract, rule: ActiveRule) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the values of each bucket that decide whether the rule is met, and whether it clears: [series, rows].
 
-    A rule with a hold has to be met in all of a bucket; one without a hold, at any moment of it.
+    A rule with a hold has to be met in all of a bucket; one without a hold, at any moment of it. Of changes, those
+    from the minimum of a bucket to that of the next count; of a rise, from maximum to maximum.
     """
     least, most = extract.low.astype(np.float64), extract.high.astype(np.float64)
     mean = extract.mean.astype(np.float64)
+    if rule.terms.condition in TRANSITIONS:
+        values = most if rule.terms.condition is Condition.RISES else least
+        return values, values
     if rule.terms.condition is Condition.ABOVE:
         return (least if rule.terms.hold > 0 else most), least
     if rule.terms.condition is Condition.BELOW:

@@ -26,6 +26,7 @@ from telemetry.alerts.rule_services import SCOPE_COLUMNS, SCOPE_FIELDS, clean_te
 from telemetry.alerts.rules import BUILT_IN_RULES
 
 MAX_ROUTES: Final = 100
+MAX_OWN_MAILS: Final = 200  # each is asked what it was told, every few seconds
 MAX_ADDRESSES: Final = 20
 MAX_SECRET_LENGTH: Final = 500
 
@@ -54,7 +55,7 @@ def route_add(*, person: User, values: RouteValues) -> Route:
     target = Target(kind="alert route", name=values.name[:100])
     with audited(Action.ALERT_ROUTE_ADD, actor=person, target=target) as act:
         require_administrator(person)
-        if Route.objects.count() >= MAX_ROUTES:
+        if Route.objects.filter(person=None).count() >= MAX_ROUTES:
             raise Conflict(f"There are {MAX_ROUTES} routes already. Delete an unused one.")
         row = Route()
         _fill(row, values, moved=False)
@@ -87,6 +88,33 @@ def route_remove(*, person: User, route: Route) -> None:
         row: Route = row_or_404(Route.objects.select_for_update(of=("self",)), route.pk, "route")
         act.before = _audit_values(row)
         row.delete()
+
+
+def own_mails_set(*, person: User, severity: str) -> Route | None:
+    """Send a person e-mail of the alerts that they may see, from a severity on; '' ends it, and returns None.
+
+    Raises Invalid without an address, and Conflict where too many people asked for it.
+    """
+    name = f"{person.username[:70]} by e-mail (account {person.pk})"
+    with audited(Action.ALERT_OWN_MAILS, actor=person, target=Target(kind="alert route", name=name)) as act:
+        row = Route.objects.select_for_update(of=("self",)).filter(person=person).first()
+        act.before, act.after = {"severity": row.severity if row is not None else ""}, {"severity": severity}
+        if row is not None and (not severity or row.tenant_id != person.tenant_id):
+            row.delete()  # with what waits: it is about what another tenant holds
+            row = None
+        if not severity:
+            return None
+        if severity not in AlertSeverity.values:
+            refuse_field("severity", f"One of {', '.join(AlertSeverity.values)}.")
+        if not person.email or (person.tenant_id is None and not person.is_administrator):
+            refuse_field("severity", "Your account has no e-mail address: enter it under Account first.")
+        if row is None and Route.objects.exclude(person=None).count() >= MAX_OWN_MAILS:
+            raise Conflict("Too many people have asked for e-mail: ask an administrator for a route of your tenant.")
+        row = row or Route(person=person, name=name, kind=Route.Kind.EMAIL)
+        row.scope, row.tenant = ("tenant", person.tenant) if person.tenant_id is not None else ("all", None)
+        row.address, row.severity, row.enabled = person.email, severity, True
+        row.save()
+    return row
 
 
 def route_test(*, person: User, route: Route) -> Delivery:

@@ -24,7 +24,7 @@ from fabric.bmc.series import Quantity
 from fabric.inventory.models import Chassis, Device, Drawer, Port
 from telemetry.alerts.checks import ERROR_RATE, RATE, is_key_pattern, is_rate_metric, metric_matches, rate_entry
 from telemetry.alerts.models import MAX_TEXT_LENGTH, AlertSeverity, BuiltInSwitch, Route, Rule, Scoped
-from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, BuiltInRule, Condition, rule_cause
+from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, TRANSITIONS, BuiltInRule, Condition, rule_cause
 from telemetry.alerts.services import rule_alerts_end
 from telemetry.links.counters import COUNTERS_BY_NAME
 from telemetry.live.catalogue import BYTE_RATES, EXPECTED_UNITS, LABELS, SeriesEntry
@@ -222,6 +222,10 @@ def _limits(values: RuleValues, errors: dict[str, str]) -> tuple[float, float | 
     value, clear = values.value, values.clear_value
     if values.condition == Condition.MISSING:
         return 0.0, None
+    if values.condition in TRANSITIONS:
+        if value is not None and not 0 <= value < math.inf:
+            errors["value"] = "Give by how much it changes: 0, or more."
+        return value or 0.0, None
     if value is None or not math.isfinite(value):
         errors["value"] = "Give a number."
         return 0.0, None

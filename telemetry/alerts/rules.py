@@ -5,6 +5,9 @@
     pending  -> quiet    it is no longer met ('gone')
     firing   -> quiet    the value returned to where the rule clears ('resolved')
 
+A transition (the value changes, rises or falls from one reading to the next) fires at once, and resolves once there was
+none for the hold.
+
 A missing value (NaN) changes no state. Acknowledged alerts are firing here: the engine knows no
 acknowledgement.
 """
@@ -72,8 +75,13 @@ class Condition(StrEnum):
     EQUALS = "equals"
     DIFFERS = "differs"
     MISSING = "missing"
+    CHANGES = "changes"
+    RISES = "rises"
+    FALLS = "falls"
 
 
+# From one reading to the next, by more than `value`.
+TRANSITIONS: Final = frozenset({Condition.CHANGES, Condition.RISES, Condition.FALLS})
 # Decimals that match the precision of readings, the same as on the other pages.
 DECIMALS: Final = {"°C": 1, "%": 0, "W": 0, "rpm": 0, "V": 2, "A": 1, "kWh": 2, "lanes": 0, "Gb/s": 0, "GB": 1, "s": 0}
 VERBS: Final = {Condition.EQUALS: "equal to", Condition.DIFFERS: "other than"}
@@ -84,7 +92,7 @@ class Terms:
     """A condition on a value in the unit of its series; `clear` is the value at which it ends, `hold` is in s.
 
     Above: begins over `value`, ends at or under `clear`. Below: the reverse. A missing value (NaN) counts only for
-    Condition.MISSING.
+    Condition.MISSING. Of TRANSITIONS, `hold` is how long there must be none before the alert resolves.
     """
 
     condition: Condition
@@ -99,6 +107,9 @@ class Terms:
     def words(self, unit: str = "") -> str:
         """Return the terms for display: 'above 85 °C for 30 s'."""
         text = "no value"
+        if self.condition in TRANSITIONS:
+            by = f" by more than {limit_label(self.value, '' if unit == 'state' else unit)}" if self.value else ""
+            return f"{self.condition.value}{by}" + (f", until steady for {duration_label(self.hold)}" * bool(self.hold))
         if self.condition is not Condition.MISSING:
             text = f"{VERBS.get(self.condition, self.condition.value)} {limit_label(self.value, unit)}"
         return f"{text} for {duration_label(self.hold)}" if self.hold else text
@@ -263,14 +274,19 @@ class AlertEngine:
         terms = [check.terms for check in self.checks]
         self._value = np.array([one.value for one in terms], dtype=np.float64)
         self._clear = np.array([one.ends_at for one in terms], dtype=np.float64)
-        self._hold = np.array([one.hold for one in terms], dtype=np.float64)
         condition = np.array([one.condition for one in terms], dtype=object)
+        self._moves = np.array([one.condition in TRANSITIONS for one in terms], dtype=np.bool_)
+        self._has_moves = bool(self._moves.any())
+        self._rises, self._falls = condition == Condition.RISES, condition == Condition.FALLS
+        self._last = np.full(count, np.nan)  # the previous value, of transitions
+        holds = np.array([one.hold for one in terms], dtype=np.float64)
+        self._hold, self._steady = np.where(self._moves, 0.0, holds), np.where(self._moves, holds, 0.0)
         # Below is the comparison above with the sign reversed.
         self._sign = np.where(condition == Condition.BELOW, -1.0, 1.0)
         self._equals = condition == Condition.EQUALS
         self._differs = condition == Condition.DIFFERS
         self._missing = condition == Condition.MISSING
-        self._undirected = self._equals | self._differs | self._missing
+        self._undirected = self._equals | self._differs | self._missing | self._moves
         self._has_undirected = bool(self._undirected.any())
         self._state = np.zeros(count, dtype=np.int8)
         self._since = np.zeros(count, dtype=np.float64)
@@ -284,6 +300,12 @@ class AlertEngine:
             if kept is not None:
                 self._state[index], self._since[index], self._worst[index] = kept.state, kept.since, kept.worst
         self._is_active = bool(self._state.any())
+
+    def follow(self, earlier: AlertEngine) -> None:
+        """Compare the next values with the last ones of an earlier engine, so that no transition in between is lost."""
+        if self._has_moves and earlier._has_moves:
+            known = dict(zip((check.identity for check in earlier.checks), earlier._last, strict=True))
+            self._last = np.array([known.get(check.identity, np.nan) for check in self.checks], dtype=np.float64)
 
     def states(self) -> dict[tuple[str, str], CheckState]:
         """Return the states of the checks that are not quiet."""
@@ -304,6 +326,8 @@ class AlertEngine:
             return []
         seen = self._check_values(values)
         met = self._met(seen)
+        if self._has_moves:
+            self._last = np.where(self._moves & ~np.isnan(seen), seen, self._last)
         if not self._is_active and not met.any():
             return []  # the usual case
         back = seen if clearing is None else self._check_values(clearing)
@@ -318,6 +342,9 @@ class AlertEngine:
         # A pending check ends at its limit, not where it clears.
         gone = (state == PENDING) & self._ended(back, self._value) & ~fires
         resolves = (state == FIRING) & self._ended(back, self._clear)
+        if self._has_moves:
+            self._since[self._moves & met] = at
+            resolves &= ~self._moves | (~met & (at - self._since >= self._steady))
         # Without a direction, the value at which a condition fired is its worst.
         first = begins | ((state != QUIET) & np.isnan(self._worst))
         worse = first | ((state != QUIET) & (seen * self._sign > self._worst * self._sign) & ~self._undirected)
@@ -357,6 +384,10 @@ class AlertEngine:
             met = np.where(self._equals, seen == self._value, met)
             met = np.where(self._differs, present & (seen != self._value), met)
             met = np.where(self._missing, ~present, met)
+        if self._has_moves:
+            moved = seen - self._last
+            moved = np.where(self._rises, moved, np.where(self._falls, -moved, np.abs(moved)))
+            met = np.where(self._moves, moved > self._value, met)
         return met
 
     def _ended(self, seen: Values, limits: Values) -> NDArray[np.bool_]:
@@ -366,5 +397,5 @@ class AlertEngine:
             present = ~np.isnan(seen)
             ended = np.where(self._equals, present & (seen != self._value), ended)
             ended = np.where(self._differs, seen == self._value, ended)
-            ended = np.where(self._missing, present, ended)
+            ended = np.where(self._missing | self._moves, present, ended)
         return ended

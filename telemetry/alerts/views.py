@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
+from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -21,7 +22,8 @@ from core.errors import Conflict, Invalid
 from core.local_pages import next_page
 from core.text import parse_id
 from fabric.inventory.models import Chassis
-from telemetry.alerts.models import Alert, AlertSeverity, Silence
+from telemetry.alerts.models import Alert, AlertSeverity, Route, Silence
+from telemetry.alerts.route_services import own_mails_set
 from telemetry.alerts.selectors import (
     ALERT_COLUMNS,
     AlertFilter,
@@ -33,6 +35,7 @@ from telemetry.alerts.selectors import (
 from telemetry.alerts.services import alerts_acknowledge
 
 ROWS_PER_PAGE = 50
+MAIL_CHOICES = (("", "of no alerts"), ("Critical", "of critical alerts"), ("Warning", "of all alerts"))
 FILTERS = ("q", "severity", "state", "chassis", "device", "port", "rule", "since", "until")
 
 
@@ -61,6 +64,8 @@ def alerts(request: HttpRequest) -> HttpResponse:
         "chassis": Chassis.objects.visible_to(person).order_by("name"),
         "may_acknowledge": any(view.may_acknowledge for view in views),
         "pending": person.is_administrator,
+        "mail_choices": MAIL_CHOICES if settings.EMAIL_IS_SENT else (),
+        "own_mails": Route.objects.in_use().filter(person=person).values_list("severity", flat=True).first() or "",
         "silences": Silence.objects.visible_to(person).in_force().count() if person.is_administrator else 0,
         "sorts": (("worst", "worst first"), ("newest", "newest first"), ("oldest", "oldest first"),
                   ("subject", "by part"), ("title", "by alert")),
@@ -117,6 +122,21 @@ def acknowledge(request: HttpRequest) -> HttpResponse:
             if one.sentence:
                 messages.warning(request, f"{one.name}: {one.sentence}")
     return redirect(next_page(request, resolve_url("alerts:alerts")))
+
+
+@require_POST
+@declare(Audience.EVERYBODY, audited_as=Action.ALERT_OWN_MAILS)
+def own_mails(request: HttpRequest) -> HttpResponse:
+    """Choose of which alerts one is told by e-mail."""
+    person = person_of(request)
+    try:
+        row = own_mails_set(person=person, severity=request.POST.get("severity", ""))
+    except (Conflict, Invalid) as error:
+        messages.error(request, error.sentence)
+    else:
+        words = "of critical alerts" if row and row.severity == AlertSeverity.CRITICAL else "of all alerts"
+        messages.success(request, f"E-mail {words} goes to {person.email}." if row else "No more e-mail of alerts.")
+    return redirect("alerts:alerts")
 
 
 @never_cache

@@ -118,6 +118,8 @@ class AlertWatch:
         if following.plan is not None and following.context is self.context:
             engine = AlertEngine(following.plan.checks, following.plan.places)
             engine.restore(self._carried_states(following, self._engine))
+            if self._engine is not None:
+                engine.follow(self._engine)
             self._engine, self._plan = engine, following.plan
 
     def _carried_states(self, following: CheckPlan, engine: AlertEngine | None) -> dict[CheckIdentity, CheckState]:

@@ -49,7 +49,7 @@ OWN = {
     Action.SIGN_IN, Action.SIGN_OUT, Action.PASSWORD_CHANGE, Action.TOKEN_CREATE, Action.DASHBOARD_ADD,
     Action.PASSKEY_ADD, Action.TOTP_ADD, Action.TOTP_REMOVE, Action.RECOVERY_CODES_RENEW,
     Action.DEPLOYMENT_MAKE, Action.EVENT_VIEW_ADD, Action.RECOMMENDATION_ASK, Action.SIGN_IN_CONFIRM,
-    Action.SESSIONS_END, Action.ACCESS_END,
+    Action.SESSIONS_END, Action.ACCESS_END, Action.ALERT_OWN_MAILS,
 }  # fmt: skip
 # What no body of these tests gets an administrator: the BMC is asked first and does not answer, who gives leases asks
 # nobody for one, whoever is signed in does not sign in, no passkey or app answers, no password is right, and nobody
@@ -58,8 +58,8 @@ REFUSED = {
     Action.CHASSIS_ADD, Action.CHASSIS_EDIT, Action.PORT_COUNTERS, Action.LEASE_REQUEST, Action.SIGN_IN,
     Action.PASSKEY_ADD, Action.TOTP_ADD, Action.APPROVAL_WITHDRAW, Action.SIGN_IN_CONFIRM,
 }  # fmt: skip
-# Nor these: no mail is sent here.
-REFUSED |= {Action.PASSWORD_FORGOTTEN, Action.PASSWORD_SET}
+# Nor these: no mail is sent here, and the administrator has no address.
+REFUSED |= {Action.PASSWORD_FORGOTTEN, Action.PASSWORD_SET, Action.ALERT_OWN_MAILS}
 # Here whoever is no viewer makes what is their tenant's.
 OF_USERS = {"records:import", "api:records", "api:sweep_preview"}
 # What is kept of attempts and visits is no object of the lab.
@@ -144,7 +144,7 @@ CHANGES_NO_ROW = {
 }
 # What is a person's own, and by which field.
 OWNED_BY = {
-    "accounts.User": "id", "accounts.Token": "person_id", "history.Dashboard": "person_id",
+    "accounts.User": "id", "accounts.Token": "person_id", "history.Dashboard": "person_id", "alerts.Route": "person_id",
     "events.SavedView": "person_id", "runs.Run": "requested_by_id",
 }  # fmt: skip
 AUDIT = {"accounts.AuditEntry", "accounts.AuditHead"}

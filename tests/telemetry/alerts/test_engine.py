@@ -14,6 +14,7 @@ from telemetry.alerts.rules import (
     FIRING,
     NO_COLUMN,
     PENDING,
+    TRANSITIONS,
     AlertEngine,
     AlertSubject,
     Check,
@@ -52,10 +53,17 @@ class Plain:
         self.terms = terms
         self.state = "quiet"
         self.since = 0.0
+        self.last = math.nan
 
     def met(self, value: float) -> bool:
         limit = self.terms.value
         match self.terms.condition:
+            case Condition.CHANGES:
+                return abs(value - self.last) > limit
+            case Condition.RISES:
+                return value - self.last > limit
+            case Condition.FALLS:
+                return self.last - value > limit
             case Condition.ABOVE:
                 return value > limit
             case Condition.BELOW:
@@ -82,6 +90,16 @@ class Plain:
     def step(self, at: float, value: float) -> str:
         """Return what it turns to, '' for nothing."""
         self.since = min(self.since, at)
+        if self.terms.condition in TRANSITIONS:
+            moved = self.met(value)
+            self.last = self.last if math.isnan(value) else value
+            if moved:
+                self.since, before, self.state = at, self.state, "firing"
+                return "" if before == "firing" else "firing"
+            if self.state == "quiet" or math.isnan(value) or at - self.since < self.terms.hold:
+                return ""
+            self.state = "quiet"
+            return "resolved"
         if self.state == "quiet":
             if not self.met(value):
                 return ""
@@ -141,6 +159,7 @@ def test_an_engine_that_goes_on_from_states_turns_as_one_that_never_stopped(
         if second == break_at:
             after = AlertEngine([check(rule)], [0])
             after.restore(before.states())
+            after.follow(before)
             before = after
         kept += [(one.kind, one.since) for one in before.step(float(second), np.array([value]))]
     assert told == kept
@@ -213,3 +232,51 @@ def test_a_clock_that_is_set_back_does_not_keep_a_hold_from_ending() -> None:
 def test_an_engine_without_checks_takes_anything() -> None:
     assert AlertEngine([], []).step(0.0, np.array([1.0])) == []
     assert AlertEngine([], []).step(0.0, np.array([])) == []
+
+
+def moving(condition: Condition, *, by: float = 0.0, steady: float = 0.0) -> AlertEngine:
+    return AlertEngine([check(Terms(condition=condition, value=by, hold=steady))], [0])
+
+
+def turned(engine: AlertEngine, *values: float, at: float = 0.0) -> list[str]:
+    """Return what each value, a second apart, turns the only check to."""
+    found: list[str] = []
+    for second, value in enumerate(values):
+        changes = engine.step(at + second, np.array([value]))
+        found.append(changes[0].kind if changes else "")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("condition", "by", "found"),
+    [
+        (Condition.CHANGES, 0.0, ["", "", "firing", "resolved", "firing"]),
+        (Condition.FALLS, 0.0, ["", "", "firing", "resolved", ""]),
+        (Condition.RISES, 0.0, ["", "", "", "", "firing"]),
+        (Condition.FALLS, 8.0, ["", "", "", "", ""]),
+    ],
+)
+def test_a_step_from_one_reading_to_the_next_fires_at_once(condition: Condition, by: float, found: list[str]) -> None:
+    assert turned(moving(condition, by=by), 16.0, 16.0, 8.0, math.nan if by else 8.0, 16.0) == found
+
+
+def test_an_alert_of_changes_goes_on_until_there_is_none_for_as_long_as_it_says() -> None:
+    engine = moving(Condition.CHANGES, steady=3.0)
+    assert turned(engine, 1.0, 2.0, 2.0, 3.0, 3.0, 3.0) == ["", "firing", "", "", "", ""]
+    # No value says nothing; a clock that was set back prolongs it by no more than it has.
+    assert turned(engine, math.nan, 3.0, at=6.0) == ["", "resolved"]
+
+
+def test_a_change_while_checks_are_planned_anew_is_none_the_less_one() -> None:
+    before, after = moving(Condition.CHANGES), moving(Condition.CHANGES)
+    turned(before, 16.0)
+    after.follow(before)
+    assert turned(after, 8.0, at=1.0) == ["firing"]
+    assert turned(moving(Condition.CHANGES), 8.0, at=1.0) == [""]  # of a worker that has just begun
+
+
+def test_the_words_of_a_change_say_by_how_much_and_until_when() -> None:
+    assert Terms(condition=Condition.FALLS, value=8, hold=30).words("lanes") == (
+        "falls by more than 8 lanes, until steady for 30 s"
+    )
+    assert Terms(condition=Condition.CHANGES).words("state") == "changes"

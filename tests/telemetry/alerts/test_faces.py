@@ -213,6 +213,11 @@ def test_a_rule_goes_through_the_form_and_comes_back(lab: Lab) -> None:
     assert again.status_code == 400
     assert "There is a rule of that name already." in again.content.decode()
     assert client.post("/alerts/rules/add/", {**form, "name": "x", "value": "warm"}).status_code == 400
+    change = {**form, "name": "Moves", "condition": "changes", "value": ""}
+    assert client.post("/alerts/rules/add/", {**change, "value": "-1"}).status_code == 400
+    assert client.post("/alerts/rules/add/", change).status_code == 302
+    assert Rule.objects.get(name="Moves").terms.words("W") == "changes, until steady for 5 s"
+    client.post(f"/alerts/rules/{Rule.objects.get(name='Moves').pk}/remove/")
     listed = client.get("/alerts/rules/").content.decode()
     assert "above 61.5 for 5 s" in listed
     client.post(f"/alerts/rules/{rule.pk}/switch/", {"enabled": "0"})

@@ -13,10 +13,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
-from django.db.models import F
+from django.db import connection, transaction
+from django.db.models import F, Value
+from django.db.models.functions import Concat
 from django.utils import timezone
 
+from accounts.models import User
 from core.errors import Conflict, Invalid
 from fabric.inventory.models import Device
 from fabric.leases.models import Tenure
@@ -44,6 +46,7 @@ from telemetry.alerts.route_services import (
 from telemetry.alerts.services import alerts_acknowledge
 from telemetry.alerts.tasks import notify
 from telemetry.delivery.senders import webhook_signature
+from tests.pages import page_text
 from tests.processes import ROOT
 from tests.smtp_sink import SmtpSink
 from tests.telemetry.alerts.conftest import Lab, check_of, fire, record, resolve, turn
@@ -587,3 +590,60 @@ def test_a_silence_has_an_end_and_a_reason(lab: Lab, wrong: dict[str, Any]) -> N
     with pytest.raises(Invalid):
         silence_add(person=lab.administrator, values=SilenceValues(**{**good, **wrong}))
     assert not Silence.objects.exists()
+
+
+def choose_mails(lab: Lab, who: User, severity: str) -> str:
+    """Choose by the page of which alerts somebody is told by e-mail, and return what the page says."""
+    return page_text(lab.client(who).post("/alerts/e-mail/", {"severity": severity}, follow=True))
+
+
+def mailed(sink: SmtpSink) -> list[tuple[str, str]]:
+    """Return to whom each message that arrived was, and its subject."""
+    return [(str(message["To"]), str(message["Subject"])) for _, message in sink.got]
+
+
+def test_a_person_who_asks_for_it_is_mailed_of_the_own_tenants_devices_alone(lab: Lab, mail: SmtpSink) -> None:
+    assert "no e-mail address" in choose_mails(lab, lab.user, "Warning")
+    User.objects.update(email=Concat("username", Value("@example.org")))
+    assert "E-mail of all alerts goes to bob@example.org." in choose_mails(lab, lab.user, "Warning")
+    assert "E-mail of critical alerts goes to eve@example.org." in choose_mails(lab, lab.viewer, "Critical")
+    assert "One of Warning, Critical." in choose_mails(lab, lab.viewer, "Loud")
+    Route.objects.update(enabled_at=timezone.now() - timedelta(days=30))
+    fire(lab.device, cause="sensor_caution:upper", severity="Warning", key="a")
+    fire(lab.other, key="b")
+    pass_time(11)
+    notify()
+    assert mailed(mail) == [("bob@example.org", "[FalconWeb] Warning: Too hot, GPU 1 of falcon")]
+    alert = fire(lab.device, key="c")
+    pass_time(11)
+    notify()
+    assert {to for to, subject in mailed(mail)[1:] if "Critical: Too hot, GPU 1" in subject} == {
+        "bob@example.org", "eve@example.org",
+    }  # fmt: skip
+    assert "E-mail me" in page_text(lab.client(lab.stranger).get("/alerts/"))
+    # Whoever leaves the tenant hears no more of its devices, nor of what waited.
+    User.objects.filter(pk=lab.user.pk).update(tenant=lab.others)
+    assert "No more e-mail of alerts." in choose_mails(lab, lab.viewer, "")
+    resolve(alert)
+    fire(lab.device, key="d")
+    pass_time(11)
+    notify()
+    assert len(mail.got) == 3
+    lab.user.refresh_from_db()
+    choose_mails(lab, lab.user, "Warning")
+    Route.objects.update(enabled_at=timezone.now() - timedelta(days=30))
+    pass_time(11)
+    notify()
+    assert [to for to, _ in mailed(mail)[3:]] == ["bob@example.org"]
+    assert "GPU 2" in mailed(mail)[3][1]
+
+
+def test_mails_to_an_account_that_was_disabled_or_demoted_stop(lab: Lab, mail: SmtpSink) -> None:
+    User.objects.filter(pk=lab.administrator.pk).update(email="ada@example.org")
+    assert "ada@example.org" in choose_mails(lab, lab.administrator, "Critical")
+    assert Route.objects.in_use().count() == 1
+    for change in ({"is_active": False}, {"role": "user", "tenant": lab.tenant}):
+        with transaction.atomic():
+            User.objects.filter(pk=lab.administrator.pk).update(**change)
+            assert not Route.objects.in_use().exists()
+            transaction.set_rollback(True)

@@ -76,6 +76,11 @@ def test_hysteresis_scope_and_the_other_conditions(lab: Lab, began: float) -> No
     assert tried(lab, began, condition="equals", value=90.0).fired == 1
     assert tried(lab, began, condition="missing", hold_seconds=3.0).fired == 1
     assert tried(lab, began, metric="power_watts").series == 0
+    assert tried(lab, began, condition="rises", value=20.0).fired >= 1
+    falling = tried(lab, began, condition="falls", value=20.0, hold_seconds=5.0)
+    assert falling.fired >= 1
+    assert (falling.value, falling.is_of_missing) == (None, False)
+    assert tried(lab, began, condition="changes", value=100.0).fired == 0
 
 
 def test_a_series_is_not_missing_before_it_was_first_measured(lab: Lab, began: float) -> None:
