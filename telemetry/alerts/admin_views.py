@@ -19,6 +19,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, declare
+from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import Conflict, FalconWebError, Invalid, Unavailable
 from core.forms import service_errors_in
@@ -27,6 +28,7 @@ from telemetry.alerts import route_services, rule_services
 from telemetry.alerts.forms import RouteForm, RuleForm, SilenceForm
 from telemetry.alerts.models import Alert, Delivery, Route, Rule, Silence
 from telemetry.alerts.notifications import enqueue_delivery
+from telemetry.alerts.pictures import metric_pictures
 from telemetry.alerts.preview import DAY, draw_preview_line, rule_preview
 from telemetry.alerts.rules import BUILT_IN_RULES
 from telemetry.alerts.selectors import active_rule, enabled_built_ins
@@ -75,7 +77,18 @@ def rule(request: HttpRequest, pk: int) -> HttpResponse:
 @declare(Audience.ADMINISTRATORS, no_page_test=NO_PAGE)
 def preview_rule(request: HttpRequest) -> HttpResponse:
     """Preview the rule of a form on stored readings; nothing is saved."""
-    return render(request, "telemetry/alerts/preview.html", _preview_context(request, RuleForm(request.GET)))
+    given = request.GET.copy()
+    given["name"] = given.get("name") or "Preview"  # it may come last
+    return render(request, "telemetry/alerts/preview.html", _preview_context(request, RuleForm(given)))
+
+
+@require_GET
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_PAGE)
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Show what may be measured, with a picture of its last hour."""
+    person = person_of(request)
+    pictures, chassis = metric_pictures(person, dict(_metric_choices(person)))
+    return render(request, "telemetry/alerts/metric_pictures.html", {"pictures": pictures, "chassis": chassis})
 
 
 @require_POST
@@ -167,16 +180,20 @@ def _rule_page(request: HttpRequest, row: Rule | None) -> HttpResponse:
         form = RuleForm(request.GET)  # 'Try it' without a script
     else:
         form = RuleForm() if row is None else RuleForm.of(row)
-    try:
-        metrics = rule_services.metric_choices(person)
-    except (FalconWebError, OSError):
-        metrics = []
     context: dict[str, Any] = {
-        "form": form, "rule": row, "ranges": RANGES, "range": request.GET.get("range", "86400"), "metrics": metrics,
+        "form": form, "rule": row, "ranges": RANGES, "range": request.GET.get("range", "86400"),
+        "metrics": _metric_choices(person),
     }  # fmt: skip
     if form.is_bound and request.method != "POST":
         context |= _preview_context(request, form)
     return render(request, "telemetry/alerts/rule.html", context, status=status)
+
+
+def _metric_choices(person: User) -> list[tuple[str, str]]:
+    try:
+        return rule_services.metric_choices(person)
+    except (FalconWebError, OSError):
+        return []
 
 
 def _preview_context(request: HttpRequest, form: RuleForm) -> dict[str, Any]:

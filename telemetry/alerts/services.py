@@ -156,7 +156,8 @@ def _fire(row: Alert, change: CheckTransition) -> Alert:
     row.fired_at = _to_datetime(change.at)
     row.value, row.worst_value = _finite(change.value), _finite(change.worst)
     row.save(update_fields=["state", "fired_at", "value", "worst_value"])
-    measured = "" if row.series_key == "" or row.unit == "health" else f" {value_label(row.value, row.unit)},"
+    is_measured = row.series_key != "" and row.unit != "health" and row.value is not None
+    measured = f" {value_label(row.value, row.unit)}," if is_measured else ""
     text = f"{row.title}: {row.subject_name},{measured} {row.threshold}."
     _record_event(row, "AlertFiring", row.severity, text, row.fired_at)
     return row

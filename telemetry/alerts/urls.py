@@ -14,6 +14,7 @@ urlpatterns = [
     path("<int:pk>/", views.alert, name="alert"),
     path("rules/", admin_views.rules, name="rules"),
     path("rules/add/", admin_views.add_rule, name="rule_add"),
+    path("rules/metrics/", admin_views.metrics, name="rule_metrics"),
     path("rules/preview/", admin_views.preview_rule, name="rule_preview"),
     path("rules/<int:pk>/", admin_views.rule, name="rule"),
     path("rules/<int:pk>/switch/", admin_views.switch_rule, name="rule_switch"),

@@ -31,6 +31,23 @@ scope?.addEventListener("change", showFields);
 condition?.addEventListener("change", showFields);
 showFields();
 
+const pictures = document.getElementById("metric-pictures");
+if (pictures) {
+  const metric = form.elements.metric;
+  const markChosen = () => {
+    for (const one of pictures.querySelectorAll("[data-metric]"))
+      one.setAttribute("aria-pressed", String(one.dataset.metric === metric.value));
+  };
+  pictures.addEventListener("click", ({ target }) => {
+    const chosen = target.closest("[data-metric]");
+    if (!chosen) return;
+    metric.value = chosen.dataset.metric;
+    metric.dispatchEvent(new Event("input", { bubbles: true })); // previews it
+  });
+  metric.addEventListener("input", markChosen);
+  loadFragment(pictures, pictures.dataset.address).then(markChosen);
+}
+
 if (form && preview) {
   const schedule = () => {
     clearTimeout(timer);

@@ -12,6 +12,7 @@ from django.template.loader import render_to_string
 
 from accounts.audit.models import AuditEntry
 from telemetry.alerts.models import Alert, Rule
+from telemetry.alerts.pictures import metric_pictures
 from telemetry.alerts.preview import HEIGHT, WIDTH, RulePreview, draw_preview_line, rule_preview
 from telemetry.alerts.rule_services import RuleValues, rule_fill
 from telemetry.alerts.selectors import active_rule
@@ -158,3 +159,15 @@ def test_page_and_api_try_a_rule_and_keep_nothing(lab: Lab, began: float) -> Non
     for person in (lab.user, lab.viewer):
         assert lab.client(person).get("/api/v1/alert-rules/preview/", asked).status_code == 403
         assert lab.client(person).get("/alerts/rules/preview/", asked).status_code == 403
+
+
+def test_each_metric_has_a_picture_of_its_last_hour(lab: Lab, began: float) -> None:
+    labels = {"temperature_celsius": "Temperature (°C)", "power_watts": "Power (W)"}
+    (warm, power), name = metric_pictures(lab.administrator, labels)
+    assert name == "falcon"
+    assert (warm.range, power.range, power.bands) == ("40.0 °C to 95.0 °C", "", ())
+    (band,) = warm.bands
+    places = [float(part) for point in band.split() for part in point.split(",")]
+    assert all(0 <= one <= 120 for one in places)
+    assert lab.client(lab.administrator).get("/alerts/rules/metrics/").status_code == 200
+    assert lab.client(lab.user).get("/alerts/rules/metrics/").status_code == 403
