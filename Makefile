@@ -26,7 +26,7 @@ help: ## Explain each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: $(VENV)/site.stamp node_modules/site.stamp ## Set everything up and run the site with two simulated chassis (PORT, FALCONWEB_DATA)
-	@$(PYTHON) -m falconweb.launch
+	@$(PYTHON) -m falconweb.launch --demo
 
 # Three for each of two cores: half of what they do is waiting. ROOM=fabric runs one room, ARGS=... goes to pytest, SHUFFLE=1 runs in
 # another order for each number, REPEAT=5 runs five times.

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,11 +29,12 @@ COMMANDS = {"broker": "server 127.0.0.1:", "falcon-1": "simulator\0--chassis\0fa
 class RunningSite:
     """`python -m falconweb.launch`; `address` ends without a slash. A context manager that ends it by SIGINT.
 
-    An empty folder gets tables and static files first, unless it is not `prepared`. `environment` adds settings.
+    An empty folder gets tables and static files first, unless it is not `prepared`. `arguments` are those of the
+    command, `environment` adds settings.
     Raises RuntimeError with the site's own words where it does not start.
     """
 
-    def __init__(self, data: Path, *, prepared: bool = True, **environment: str) -> None:
+    def __init__(self, data: Path, *, prepared: bool = True, arguments: Sequence[str] = (), **environment: str) -> None:
         self.data = data
         self.port = free_port()
         self.address = f"http://127.0.0.1:{self.port}"
@@ -50,7 +52,7 @@ class RunningSite:
             copy_databases(data)
             link_static_files(data)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "falconweb.launch"],
+            [sys.executable, "-m", "falconweb.launch", *arguments],
             cwd=ROOT,
             env=self.environment,
             stdout=subprocess.PIPE,

@@ -1,4 +1,7 @@
-"""`python -m falconweb.launch`: start the site, print its address, end everything on Ctrl-C."""
+"""`python -m falconweb.launch`: start the site, print its address, end everything on Ctrl-C.
+
+With --demo, as `make up` has it, a new site of simulated chassis gets contents to look at: see falconweb.demo.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,15 @@ from falconweb.config import SECRET_VARIABLES, Config, ConfigurationError
 from falconweb.launch.broker import BrokerError, start_broker
 from falconweb.launch.commands import beat_arguments, bind_listener, serve, worker_arguments
 from falconweb.launch.processes import ChildProcess, ForkedProcess, raise_file_limit, take_variable, terminate_all
-from falconweb.launch.simulation import agent_account, hosts_root, simulated_hosts, start_agents, start_simulated
+from falconweb.launch.simulation import (
+    PORTS_FILE,
+    agent_account,
+    hosts_root,
+    inject_demo_fault,
+    simulated_hosts,
+    start_agents,
+    start_simulated,
+)
 from falconweb.launch.watchdog import LOOK_SECONDS, ServiceManager, Watchdog
 
 HEALTH_SECONDS = 60.0
@@ -90,10 +101,14 @@ def _start(
         children.append(broker)
         environment["REDIS_URL"] = started.url
     root = hosts_root(config.data)
-    answering = start_simulated(config.data, config.simulated, root, outside, children)
+    demo = "--demo" in sys.argv[1:] and config.simulated > 0
+    is_first_demo = demo and not (config.data / PORTS_FILE).exists()
+    answering = start_simulated(config.data, config.simulated, root, outside, children, demo=demo)
     os.environ.update(environment)
     celery = _load()
     simulated = answering()
+    if is_first_demo:
+        inject_demo_fault(config.data)
     hosts = simulated_hosts(config.data, root)
 
     def start(name: str, function: Callable[[], object], orphaned: int = signal.SIGKILL) -> None:
@@ -127,6 +142,11 @@ def _start(
     start("beat", partial(celery.start, beat_arguments(log=config.log)))
     addresses = {host.name: agent_account(environment["REDIS_URL"], host, config.data, broker) for host in hosts}
     start_agents(config.data, hosts, addresses, outside, children, hang_seconds=config.hang_seconds)
+    if is_first_demo:
+        fill = partial(execute_from_command_line, ["manage.py", "demo"])
+        filling = ChildProcess("demo", fill, environment=environment, log=logs / "demo.log", once=True)
+        filling.start()
+        children.append(filling)
 
 
 def _load() -> Celery:

@@ -131,7 +131,8 @@ class ChildProcess:
     """One process, its log file and its restarts; `orphaned` is the signal that ends it when the launcher dies.
 
     It runs a command, or a function in a fork, which starts fast because all modules are loaded. It hangs when it
-    has sent no heartbeat (hostwire.heartbeat) for longer than `hang_seconds`; with 0, nobody watches it.
+    has sent no heartbeat (hostwire.heartbeat) for longer than `hang_seconds`; with 0, nobody watches it. With `once`
+    it is not started again.
     """
 
     def __init__(
@@ -143,11 +144,13 @@ class ChildProcess:
         log: Path,
         orphaned: int = signal.SIGTERM,
         hang_seconds: float = 0.0,
+        once: bool = False,
     ) -> None:
         self.name = name
         self.command = command
         self.environment = dict(environment)
         self.hang_seconds = hang_seconds
+        self.once = once
         self.silence = 0.0  # s since the last heartbeat, as far as this process was there to hear it
         self._is_heard = False
         self._pipe: tuple[int, int] | None = None
@@ -232,7 +235,7 @@ class ChildProcess:
         """Restart it if it died, at growing intervals; returns a sentence about that, or ''."""
         self._rotate_log()
         now = time.monotonic()
-        if self.alive or self._process is None:
+        if self.alive or self._process is None or self.once:
             return ""
         if self._start_again_at == 0.0:
             quick = now - self._started_at < QUICK_EXIT_SECONDS

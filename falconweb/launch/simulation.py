@@ -1,4 +1,4 @@
-"""The simulated chassis and their hosts' agents of `make up`: stable ports and certificates."""
+"""The simulated chassis and their hosts' agents of `make up`: stable ports and certificates, and a first fault."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ import os
 import shutil
 import signal
 import sys
+import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from falconweb.config import stored_secret
+from falconweb.config import BASE_DIR, stored_secret
 from falconweb.launch.broker import account_add, free_port
 from falconweb.launch.commands import bind_listener
 from falconweb.launch.processes import ChildProcess, wait_until_ready
 from hostwire.signing import queue_name
 
 NAMES = ("falcon-1", "falcon-2")
+PORTS_FILE = "simulator/ports.json"
+DEMO_LAB = BASE_DIR / "simulator" / "demo_lab.json"
+# The chassis, and what a newcomer finds wrong in it.
+DEMO_FAULT = ("falcon-1", {"kind": "link_downgrade", "target": "drawer2slot3", "lanes": 8})
 START_SECONDS = 30.0
 
 
@@ -32,15 +37,16 @@ class SimulatedChassis:
 
 
 def start_simulated(
-    data: Path, count: int, hosts: Path, environment: Mapping[str, str], children: list[ChildProcess]
+    data: Path, count: int, hosts: Path, environment: Mapping[str, str], children: list[ChildProcess], *, demo: bool
 ) -> Callable[[], list[SimulatedChassis]]:
     """Start up to two chassis; returns a function that waits until each responds.
 
     That raises TimeoutError with the log's path where one does not. The trees of their hosts are in the folder `hosts`.
-    Each is appended to `children` as it starts, so that it is ended even if another fails.
+    With `demo` some of their GPUs are detached. Each is appended to `children` as it starts, so that it is ended even
+    if another fails.
     """
     password = stored_secret(data, "simulator_password")
-    ports = _ports(data / "simulator" / "ports.json", NAMES[:count])
+    ports = _ports(data / PORTS_FILE, NAMES[:count])
     started = []
     for name in NAMES[:count]:
         log = data / "logs" / f"{name}.log"
@@ -53,6 +59,7 @@ def start_simulated(
                 sys.executable, "-m", "simulator", "--chassis", name,
                 "--port", str(port), "--control-port", str(control),
                 "--certificate-directory", str(data / "simulator" / name), "--hosts-root", str(hosts),
+                *(("--lab", str(DEMO_LAB)) if demo else ()),
             ],
             environment={**environment, "SIMULATOR_PASSWORD": password, "PYTHONUNBUFFERED": "1"},
             log=log,
@@ -74,6 +81,15 @@ def _ready(name: str, child: ChildProcess, offset: int, password: str) -> Simula
         return wait_until_ready(child, ready, START_SECONDS)
     except TimeoutError as error:
         raise TimeoutError(f"The simulated chassis {error}") from None
+
+
+def inject_demo_fault(data: Path) -> None:
+    """Let the simulated chassis have the fault of a first start, which ends with the simulator."""
+    name, fault = DEMO_FAULT
+    control = json.loads((data / PORTS_FILE).read_text())[name][1]
+    address = f"http://127.0.0.1:{control}/faults"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener.open(urllib.request.Request(address, json.dumps(fault).encode()), timeout=START_SECONDS).close()
 
 
 def _ports(file: Path, names: tuple[str, ...]) -> dict[str, tuple[int, int]]:

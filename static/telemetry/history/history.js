@@ -74,7 +74,9 @@ function show(panel, found) {
   const isEmpty = series.every(({ mean }) => mean.every((value) => value === null));
   chart.explain(isEmpty ? whyEmpty(found) : "");
   const band = step > 1 ? ": its mean, with its lowest and highest behind" : "";
-  resolution.textContent = `Each point is ${formatDuration(step)}${band}.`;
+  const [reason] = found.gaps.map((gap) => gap.reason);
+  const bar = reason ? ` Grey bar: ${reason}` : "";
+  resolution.textContent = `Each point is ${formatDuration(step)}${band}.${bar}`;
 }
 
 function whyEmpty({ gaps, left_out: left }) {
