@@ -61,6 +61,12 @@ def post_button(words: str, view: str, *args: Any, look: str = "", label: str = 
     return {"words": words, "address": reverse(view, args=args), "look": look, "label": label, "keep": keep}
 
 
+@register.inclusion_tag("components/copy_button.html")
+def copy_button(source: str, label: str) -> dict[str, Any]:
+    """Show a button that copies the text of the element with the id `source`; `label` names it to screen readers."""
+    return {"source": source, "label": label}
+
+
 @register.inclusion_tag("components/form_errors.html")
 def form_errors(form: BaseForm) -> dict[str, Any]:
     """Show the errors of a form as a whole."""

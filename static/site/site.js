@@ -1,6 +1,7 @@
 // Functions of every page of a signed-in person, and the global keyboard shortcuts.
 import "../telemetry/live/live.js";
 import "../telemetry/live/live-values.js";
+import "./copy.js";
 import "./refresh.js";
 import "../fabric/operations/compose.js";
 import "../fabric/plans/draft.js";

@@ -76,6 +76,16 @@ def test_a_new_token_is_accessible(page: Page) -> None:
     page.get_by_role("button", name="Make the token").click()
     expect(page.locator("#secret")).to_be_visible()
     judge(page, "a new token")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    copy = page.locator("[data-copy=secret]")
+    copy.click()
+    expect(copy).to_contain_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == page.locator("#secret").input_value()
+    # Over plain HTTP a browser gives no clipboard.
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined }); getSelection().empty()")
+    copy.click()
+    expect(copy).to_contain_text("Selected")
+    assert page.evaluate("getSelection().toString()") == page.locator("#secret").input_value()
 
 
 @pytest.mark.nightly

@@ -38,20 +38,7 @@ function buildTabs(box) {
   select(files[0]);
 }
 
-/** Make tabs and buttons of a part work. */
-function initialise(root) {
-  root.querySelectorAll("[data-tabs]").forEach(buildTabs);
-  root.querySelectorAll("[data-copy]").forEach((button) => {
-    button.hidden = !navigator.clipboard;
-    button.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
-      button.textContent = "Copied";
-      setTimeout(() => {
-        button.textContent = "Copy";
-      }, 2000);
-    });
-  });
-}
+const buildAllTabs = (root) => root.querySelectorAll("[data-tabs]").forEach(buildTabs);
 
 document.querySelectorAll("[data-use-example]").forEach((button) => {
   button.hidden = false;
@@ -67,8 +54,8 @@ form.addEventListener("submit", async (event) => {
     form.submit();
     return;
   }
-  initialise(result);
+  buildAllTabs(result);
   result.scrollIntoView({ block: "start" });
 });
 
-initialise(document);
+buildAllTabs(document);
