@@ -100,6 +100,11 @@ class Comparison:
     results: tuple[ComparedResult, ...]
 
     @property
+    def same(self) -> tuple[ComparedFact, ...]:
+        """What does not differ among the runs."""
+        return tuple(fact for part in self.parts for fact in part.same)
+
+    @property
     def is_mixed(self) -> bool:
         """Whether figures of different provenance are compared."""
         return len({row.provenance for row in self.rows}) > 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from django.contrib import messages
@@ -26,6 +26,7 @@ from benchmarks.recommend.answer import (
     recommend,
     recommendation_rows,
 )
+from benchmarks.recommend.chart import throughput_chart
 from benchmarks.recommend.explanation import format_share
 from benchmarks.recommend.forms import RecommendationForm
 from benchmarks.recommend.pool import RecommendationPool
@@ -134,15 +135,13 @@ def _free_counts(pool: RecommendationPool) -> dict[str, int]:
 
 def _recommendation_context(person: User, pool: RecommendationPool, answer: Recommendation) -> dict[str, Any]:
     executors = {host.id: host.executors for host in host_choices(person)} if person.may_compose else {}
-    bars = ranking_bars(answer)
     unit = OBJECTIVE_UNITS[answer.request.objective][0]
     deciding = answer.deciding
     return {
         "answer": answer,
-        "rows": [
-            _candidate_row(pool, answer, line, bar, executors) for line, bar in zip(answer.lines, bars, strict=True)
-        ],
-        "deciding": _candidate_row(pool, answer, deciding.line, None, executors) if deciding is not None else None,
+        "chart": throughput_chart(answer.lines),
+        "rows": [_candidate_row(pool, answer, line, executors) for line in answer.lines],
+        "deciding": _candidate_row(pool, answer, deciding.line, executors) if deciding is not None else None,
         "unit": unit,
         "heading": OBJECTIVE_LABELS[answer.request.objective],
         "samples_asked": answer.request.samples,
@@ -154,7 +153,6 @@ def _candidate_row(
     pool: RecommendationPool,
     answer: Recommendation,
     line: RankedCandidate,
-    bar: dict[str, float] | None,
     executors: dict[int, tuple[str, ...]],
 ) -> dict[str, Any]:
     layout = line.candidate.layout
@@ -162,7 +160,6 @@ def _candidate_row(
     return {
         "line": line,
         "words": amount_text(answer, line.objective),
-        "bar": bar,
         "probability": format_share(line.probability) if line.probability else f"under {format_share(1 / DRAW_COUNT)}",
         "near": format_share(line.near),
         "regret": format_share(line.regret),
@@ -183,20 +180,3 @@ def _software_label(line: RankedCandidate) -> str:
     spec = line.candidate.spec
     strategy = "" if spec.devices == 1 else f", {strategy_label(spec.strategy)}"
     return f"{spec.precision.upper()}{strategy}, batch {spec.batch} a GPU"
-
-
-BAR_WIDTH: Final = 240.0  # units of the picture
-
-
-def ranking_bars(answer: Recommendation) -> list[dict[str, float]]:
-    """Return the interval and the median of each line in units of the picture, all on one scale from 0."""
-    most = max((line.objective.high for line in answer.lines), default=0.0) or 1.0
-    scale = BAR_WIDTH / most
-    return [
-        {
-            "low": round(line.objective.low * scale, 1),
-            "span": round(max(1.0, (line.objective.high - line.objective.low) * scale), 1),
-            "middle": round(line.objective.value * scale, 1),
-        }
-        for line in answer.lines
-    ]

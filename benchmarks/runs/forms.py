@@ -10,15 +10,18 @@ from typing import Any, Final
 
 from django.http import QueryDict
 
-from benchmarks.runs.choices import HostChoice
+from benchmarks import model
+from benchmarks.runs.choices import DeviceChoice, HostChoice
 from benchmarks.runs.device_selection import MAX_DIGITS, OWN_DRIVE_CHOICE, HostFields, host_fields
 from benchmarks.runs.models import EXERCISE_SUFFIX, Run
 from benchmarks.runs.requests import CUSTOM_PRESET, EXECUTORS, RunRequest, spec_for_composition
 from benchmarks.runs.rules import Composition
+from benchmarks.runs.topology import composition_topology
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from benchmarks.workloads.definitions import COMMON_PARAMETERS, SpecError, Workload, WorkloadParameter
 from core.errors import FalconWebError, Invalid, RuleViolation
 from core.text import parse_id
+from fabric.inventory.models import Device
 
 # Derived from the composition, so not in the form.
 DERIVED_FIELDS: Final = ("devices", "backend")
@@ -28,6 +31,11 @@ SECONDS_A_MINUTE: Final = 60.0
 DEVICE_FIELDS: Final = ("devices", "cpu")
 DRIVE_FIELDS: Final = ("storage", "own_drive")
 MAX_VALUE_LENGTH: Final = 2000
+TINY_PRESET: Final = "tiny"
+# What a tiny training of the form takes: long enough to watch its loss and its links.
+WATCHED_SECONDS: Final = 25.0
+WATCHED_GPUS: Final = 2
+WATCHED_CPU_STEPS: Final = 200  # of PyTorch on a CPU, of whose speed nothing is known: some 0.1 s each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +76,7 @@ class RunForm:
     @property
     def preset(self) -> str:
         choice = self.given.get("preset", "")
-        return choice if choice in self.workload.presets else "tiny"
+        return choice if choice in self.workload.presets else TINY_PRESET
 
     @property
     def host(self) -> HostChoice | None:
@@ -86,7 +94,7 @@ class RunForm:
     def on_cpu(self) -> bool:
         if (where := self.given.get("where", "")) in {"cpu", "gpu"}:
             return where == "cpu"
-        return self.preset == "tiny"
+        return self.preset == TINY_PRESET
 
     @property
     def executor(self) -> str:
@@ -248,6 +256,40 @@ class RunForm:
 
 def run_form(hosts: tuple[HostChoice, ...], query: QueryDict) -> RunForm:
     return RunForm(hosts=hosts, given={name: str(value)[:MAX_VALUE_LENGTH] for name, value in query.items()})
+
+
+def run_form_new(hosts: tuple[HostChoice, ...], query: QueryDict) -> RunForm:
+    """Return the form as it opens: a tiny training takes some WATCHED_SECONDS, simulated on GPUs of a chassis.
+
+    So its links can be watched. What the query has is left as it is.
+    """
+    form = run_form(hosts, query)
+    if form.preset != TINY_PRESET or not form.workload.is_training or form.part is None:
+        return form
+    if form.executor == "simulated" and "where" not in query:
+        attached = {host.id: _attached_gpus(host) for host in hosts}
+        gpus = {f"device-{host}-{one.id}": str(one.attached) for host, some in attached.items() for one in some}
+        where = {"where": "gpu"} if attached[form.part.host.id] else {}
+        form = RunForm(hosts=hosts, given={**gpus, **where, **form.given})
+    return RunForm(hosts=hosts, given={"steps": _watched_steps(form), **form.given})
+
+
+def _attached_gpus(host: HostChoice) -> list[DeviceChoice]:
+    usable = (one for one in host.devices if one.kind == Device.Kind.GPU and one.here)
+    return [one for one in usable if not one.used_by and not one.why_not][:WATCHED_GPUS]
+
+
+def _watched_steps(form: RunForm) -> str:
+    """Return a round number of steps that take about WATCHED_SECONDS; '' where that is not known."""
+    if form.part is None or form.executor != "simulated":
+        return str(WATCHED_CPU_STEPS)
+    composition, _ = form._composition(form.part)  # noqa: SLF001 - of this module
+    try:
+        spec = spec_for_composition(form.workload.name, form.preset, {}, composition)
+        step = model.predict(spec, composition_topology(composition)).step_seconds
+    except (FalconWebError, model.ModelError):
+        return ""
+    return f"{float(f'{WATCHED_SECONDS / step:.1e}'):.0f}"
 
 
 def run_form_from(hosts: tuple[HostChoice, ...], run: Run) -> RunForm:

@@ -16,6 +16,7 @@ from accounts.audit.actions import Action
 from accounts.audit.context import request_id
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import User
+from benchmarks.model.topology import LOCAL, Topology
 from benchmarks.runs.attachment import devices_to_restore
 from benchmarks.runs.models import EXERCISE_SUFFIX, Run, run_changed
 from benchmarks.runs.requests import (
@@ -34,6 +35,7 @@ from core.enqueue import enqueue
 from core.errors import Conflict, Forbidden, Invalid, NotFound
 from core.failpoints import failpoint
 from core.idempotency import find_replayed, request_digest
+from hostwire.training import Spec
 
 MAX_TITLE_LENGTH: Final = 200
 State = Run.State
@@ -76,7 +78,8 @@ def run_create(
             with act.change():
                 run = Run.objects.create(
                     title=_exercise_title(
-                        _clean_title(request.title) or default_title(workload, composition, host.name), request.exercise
+                        _clean_title(request.title) or default_title(workload, spec, topology, host.name),
+                        request.exercise,
                     ),
                     workload=spec.workload,
                     preset=request.preset[:10],
@@ -213,11 +216,16 @@ def run_return(*, person: User, run: Run) -> Run:
     return row
 
 
-def default_title(workload: Workload, composition: Composition, host: str) -> str:
-    """Return the title of a run without a title of its own: 'ResNet-50, 4 GPUs on node-a'."""
-    gpus = composition.local_gpus + len(set(composition.devices) - {composition.storage})
-    where = "the CPU" if composition.cpu else f"{gpus} GPU{'' if gpus == 1 else 's'}"
-    return f"{workload.title}, {where} of {host}"[:MAX_TITLE_LENGTH]
+def default_title(workload: Workload, spec: Spec, topology: Topology, host: str) -> str:
+    """Return the title of a run without a title of its own: 'ResNet-50, 2 Falcon GPUs (P100), batch 128, node-a'."""
+    places = []
+    for is_local, kind in ((True, "local"), (False, "Falcon")):
+        models = [one.model.partition("-")[0] for one in topology.accelerators if (one.place == LOCAL) is is_local]
+        if models:
+            number = f"{len(models)} {kind} GPU{'' if len(models) == 1 else 's'}"
+            places.append(f"{number} ({' and '.join(dict.fromkeys(models))})")
+    batch = [f"batch {spec.batch}"] if workload.is_training else []
+    return ", ".join([workload.title, *(places or ["CPU"]), *batch, host])[:MAX_TITLE_LENGTH]
 
 
 def _notify_and_enqueue(run: Run) -> None:

@@ -24,7 +24,7 @@ from benchmarks.runs.choices import host_choices
 from benchmarks.runs.detail import run_status
 from benchmarks.runs.device_selection import sample_run_file
 from benchmarks.runs.documents import MAX_FILE_LENGTH, parse_run_file, run_file
-from benchmarks.runs.forms import RunForm, run_form, run_form_from
+from benchmarks.runs.forms import RunForm, run_form, run_form_from, run_form_new
 from benchmarks.runs.models import Run
 from benchmarks.runs.recording import log_read, log_size, log_tail, series_of, series_values
 from benchmarks.runs.results import summary_of
@@ -45,7 +45,7 @@ from benchmarks.workloads.catalogue import CATALOGUE
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, FalconWebError, Invalid, NotFound
 from core.local_pages import next_page
-from fabric.inventory.models import Host
+from fabric.inventory.models import Device, Host
 
 ROWS_A_PAGE = 50
 MAX_CANCELLED_AT_ONCE = 200
@@ -153,7 +153,7 @@ def run_new(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         if again := request.GET.get("again", ""):
             return _render_form(request, run_form_from(hosts, _earlier_run(person, again)))
-        return _render_form(request, run_form(hosts, request.GET))
+        return _render_form(request, run_form_new(hosts, request.GET))
     form = run_form(hosts, request.POST)
     try:
         run = run_create(person=person, request=form.run_request())
@@ -201,6 +201,7 @@ def run(request: HttpRequest, pk: UUID) -> HttpResponse:
         "series": series,
         "gpus": json.dumps(gpu_labels(row, [one.key for one in series]), ensure_ascii=False),
         "charts": CHARTS,
+        "links": _live_links(person, row) if row.is_open else [],
         "log": tail,
         "log_size": log_size(row),
         "is_mine": row.requested_by_id == person.pk or person.is_administrator,
@@ -212,6 +213,15 @@ def run(request: HttpRequest, pk: UUID) -> HttpResponse:
         "repeats": Run.objects.visible_to(person).filter(repeat_of=row).order_by("-queued_at")[:5],
     }
     return render(request, "benchmarks/runs/run.html", context)
+
+
+def _live_links(person: User, row: Run) -> list[tuple[int, str, str]]:
+    """Return each chassis whose devices a run uses, its ports to them as live charts take them, and their names."""
+    found: dict[int, dict[str, str]] = {}
+    devices = Device.objects.visible_to(person).filter(runs=row, slot__port__isnull=False).order_by("chassis", "pk")
+    for chassis, port, name in devices.values_list("chassis", "slot__port", "slot__name"):
+        found.setdefault(chassis, {})[f"port/{port}"] = name
+    return [(chassis, " ".join(names), json.dumps(names)) for chassis, names in found.items()]
 
 
 @require_GET

@@ -301,9 +301,10 @@ def test_a_name_with_markup_stays_a_name(client: Client, bob: User) -> None:
         assert "<script>alert(1)" not in text
 
 
-def test_differences_come_first_and_ratios_are_to_the_first(client: Client, study: list[Run]) -> None:
+def test_what_is_the_same_stands_once_and_ratios_are_to_the_first(client: Client, study: list[Run]) -> None:
     text = page(client, "compare/", run=[str(study[0].pk), str(study[1].pk)])
-    assert text.index("What differs") < text.index("What is the same") < text.index("Results")
+    assert text.index("The same in all") < text.index("What differs") < text.index("Results")
+    assert text.count("<dt>Batch</dt>") == 1
     assert "localGPUs" in text
     assert "different provenance" not in text
     ids = urlencode({"run": [str(study[1].pk), str(study[0].pk)]}, doseq=True)

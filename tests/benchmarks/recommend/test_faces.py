@@ -15,6 +15,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Role, Tenant, User
+from benchmarks.recommend.chart import CHART_WIDTH, MAX_TICKS, throughput_chart
 from benchmarks.recommend.pool import PoolError, read_pool
 from benchmarks.recommend.selectors import recommendation_pool
 from benchmarks.runs.models import Hold, Run
@@ -183,6 +184,13 @@ def test_the_page_shows_the_form_then_the_ranking_and_its_csv(chassis: Chassis, 
     assert "Nothing is recommended yet." in page
     sure = page_text(client.get(reverse("recommend:recommend"), {**QUESTION, "gpus": "chassis"}))
     assert '<h2 id="verdict"> Recommended </h2>' in sure
+    # One chart: each candidate with its interval, on one scale from 0.
+    assert sure.count('<circle class="middle prior"') == sure.count('<li id="rank-') > 1
+    chart = throughput_chart(client.get(reverse("recommend:recommend"), QUESTION).context["answer"].lines)
+    assert all(0 < bar.low < bar.middle < bar.low + bar.span <= CHART_WIDTH + 0.01 for bar in chart.bars)
+    assert chart.ticks[0] == (0.0, 0.0)
+    assert 2 < len(chart.ticks) <= MAX_TICKS
+    assert chart.bars[0].label == "node-a: 2 local, 4 Falcon"
     sent = client.get(reverse("recommend:recommend_csv"), QUESTION)
     rows = list(csv.DictReader(io.StringIO(sent.getvalue().decode())))
     assert rows[0]["rank"] == "1"

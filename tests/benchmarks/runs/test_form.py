@@ -11,9 +11,12 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Role, User
+from benchmarks import model
 from benchmarks.runs.choices import host_choices
 from benchmarks.runs.models import Hold, Run
+from benchmarks.runs.requests import spec_for_composition
 from benchmarks.runs.rules import Composition
+from benchmarks.runs.topology import composition_topology
 from fabric.inventory.models import Chassis, Device, Host, HostPort
 from fabric.leases.models import Lease, LeaseItem
 from falconweb.testing import host_port_of
@@ -251,3 +254,36 @@ def test_what_is_offered_is_read_in_as_many_queries_however_much_there_is(
     host = next(one for one in found if one.id == lab.host.pk)
     assert next(one for one in host.devices if one.id == lab.device(1).pk).at == "node-a (H1)"
     assert sum(host.own_memory) == 8 * 16 * 2**30
+
+
+def test_a_tiny_training_opens_on_attached_gpus_and_long_enough_to_be_watched(lab: Lab) -> None:
+    client = client_of(lab.person)
+    form = client.get(NEW, {"workload": "resnet50", "executor": "simulated"}).context["form"]
+    wanted = form.run_request()
+    assert set(wanted.composition.devices.values()) == {host_port_of(lab.chassis, "H1").pk}
+    assert len(wanted.composition.devices) == 2
+    step = model.predict(wanted.spec, composition_topology(wanted.composition)).step_seconds
+    given = {"steps": form.given["steps"]}
+    assert 20 < int(given["steps"]) * step < 30
+    # What is chosen stays, and a file, the API and other presets have the steps of the preset.
+    on_cpu = client.get(NEW, {"workload": "resnet50", "executor": "simulated", "where": "cpu"}).context["form"]
+    assert on_cpu.on_cpu
+    assert client.get(NEW, {"workload": "resnet50", "steps": "3"}).context["form"].given["steps"] == "3"
+    assert "steps" not in client.get(NEW, {"workload": "resnet50", "preset": "paper"}).context["form"].given
+    assert spec_for_composition("resnet50", "tiny", {}, wanted.composition).steps == 10
+
+
+def test_a_run_without_a_name_says_where_its_gpus_are_and_what_it_trains(lab: Lab) -> None:
+    client = client_of(lab.person)
+    for more in (
+        {f"local-{lab.host.pk}": "2"},
+        {count_of(lab): "2"},
+        {f"local-{lab.host.pk}": "1", count_of(lab): "1"},
+    ):
+        composition_of_run(client, typed(lab, **more))
+    titles = Run.objects.order_by("queued_at").values_list("title", flat=True)
+    assert [title.removeprefix("ResNet-50, ") for title in titles] == [
+        "2 local GPUs (V100), batch 16, node-a",
+        "2 Falcon GPUs (V100), batch 16, node-a",
+        "1 local GPU (V100), 1 Falcon GPU (V100), batch 16, node-a",
+    ]

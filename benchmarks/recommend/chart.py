@@ -1,0 +1,68 @@
+"""The chart of a recommendation: the throughput of each candidate with its interval, on one scale from 0. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.model.topology import LOCAL
+from benchmarks.recommend.answer import RankedCandidate
+
+CHART_WIDTH: Final = 400.0  # units of the picture
+MAX_TICKS: Final = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThroughputBar:
+    """A candidate in samples a second, and its interval and median in units of the picture."""
+
+    label: str
+    words: str
+    basis: str
+    low: float
+    span: float
+    middle: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThroughputChart:
+    """The bars in the order of the ranking; `ticks` have a place and a number of samples a second."""
+
+    bars: tuple[ThroughputBar, ...]
+    ticks: tuple[tuple[float, float], ...]
+
+
+def throughput_chart(lines: Sequence[RankedCandidate]) -> ThroughputChart:
+    """Return the chart of ranked candidates."""
+    rates = [
+        tuple(line.candidate.spec.global_batch / step for step in (line.step.high, line.step.value, line.step.low))
+        for line in lines
+    ]
+    most = max((high for _, _, high in rates), default=0.0) or 1.0
+    scale = CHART_WIDTH / most
+    bars = [
+        ThroughputBar(
+            label=_label(line), words=f"{middle:,.0f} ({low:,.0f} to {high:,.0f})", basis=line.basis,
+            low=low * scale, span=max(1.0, (high - low) * scale), middle=middle * scale,
+        )
+        for line, (low, middle, high) in zip(lines, rates, strict=True)
+    ]  # fmt: skip
+    step = _tick_step(most)
+    return ThroughputChart(
+        bars=tuple(bars), ticks=tuple((number * step * scale, number * step) for number in range(int(most / step) + 1))
+    )
+
+
+def _tick_step(most: float) -> float:
+    """Return the least of 1, 2 and 5 times a power of ten of which no more than MAX_TICKS are shown."""
+    power: float = 10.0 ** math.floor(math.log10(most / MAX_TICKS))
+    return next(step * power for step in (1, 2, 5, 10) if most / (step * power) < MAX_TICKS)
+
+
+def _label(line: RankedCandidate) -> str:
+    """Return where the GPUs of a candidate are: 'node-a: 8 local, 4 Falcon'."""
+    places = [one.place == LOCAL for one in line.prediction.topology.accelerators]
+    counts = ((sum(places), "local"), (len(places) - sum(places), "Falcon"))
+    return f"{line.candidate.layout.host.name}: {', '.join(f'{count} {kind}' for count, kind in counts if count)}"
