@@ -5,28 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
 
 from fabric.bmc.values import LANE_GBPS
 from fabric.operations.rules import MODE_VALUE_LABELS
+from fabric.topology.places import NarrowPlaces, WidePlaces, mark_on
 from fabric.topology.presentation import ChassisView, DeviceView, DrawerView, HostPortView, SlotView
 from fabric.topology.problems import DRIFTED, LINK_WORDS, Status, StatusBoard
 
-WIDTH = 1120
-SLOT_WIDTH, SLOT_HEIGHT, GAP, MARGIN = 124, 100, 12, 18
-HEAD_WIDTH, HEAD_HEIGHT = 160, 64
-SWITCH_WIDTH, SWITCH_HEIGHT = 250, 34
-HEAD_Y, SWITCH_Y, SLOT_Y = 14, 140, 240
-BARE_SLOT_Y = 66  # of slots without a host port or switch above
-DRAWER_GAP = 24  # between a drawer's slots and the next drawer
-DRAWER_HEIGHT = SLOT_Y + SLOT_HEIGHT + DRAWER_GAP
+DRAWER_GAP = 24  # between a drawer and the next
+SIDE_GAP = 40  # between drawers side by side
 BOTTOM_MARGIN = 4  # below the last box, for the widest of its strokes
-NAME_WIDTH = 180  # reserved for the drawer's name and mode
-COLUMNS = 8
 KIND_NAMES = {"gpu": "GPU", "nvme": "NVMe", "nic": "NIC", "custom": "Custom"}
 WIDEST_GBPS = 256.0  # x16 Gen4, drawn widest
 HALF_GAP = 1.5  # between the two half-links of a link
-MARK_SIZE = 28  # in the narrowest picture still 24 px
-MARK_GAP = 6  # between a mark on a link and the box at the link's end
+
+Number = TypeVar("Number", int, float)
+
+
+class Screen(StrEnum):
+    """How wide the screen is that a topology is laid out for; browsers say so in a cookie of this name."""
+
+    WIDE = "wide"
+    MEDIUM = "medium"  # two narrow drawers side by side
+    NARROW = "narrow"
+
+    @classmethod
+    def of(cls, cookies: Mapping[str, str]) -> Screen:
+        """Return the screen of a browser: a wide one where it says nothing known."""
+        return next((one for one in cls if one == cookies.get("screen")), cls.WIDE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +92,18 @@ class SwitchBox:
     title: str
     x: int
     y: int
+    width: int
+
+    @property
+    def middle(self) -> int:
+        """The x of its middle."""
+        return self.x + self.width // 2
+
+    @property
+    def name(self) -> str:
+        """The part of its title that fits."""
+        most = self.width // 9
+        return self.title if len(self.title) <= most else f"{self.title[: most - 1]}…"
 
 
 @dataclass(frozen=True)
@@ -103,7 +123,7 @@ class HalfLink:
 
 @dataclass(frozen=True)
 class LinkMark:
-    """The position of a mark on a link: the middle of a square of MARK_SIZE units."""
+    """The position of a mark on a link: its middle."""
 
     port: int
     x: int
@@ -115,7 +135,9 @@ class DrawerPicture:
     """One drawer, with all coordinates relative to the picture."""
 
     drawer: DrawerView
+    x: int
     y: int
+    height: int
     mode: str
     heads: tuple[HostPortBox, ...]
     chips: tuple[SwitchBox, ...]
@@ -123,6 +145,7 @@ class DrawerPicture:
     links: tuple[HalfLink, ...]
     spots: tuple[LinkMark, ...] = ()
     planned_mode: str = ""
+    planned_at: tuple[int, int] = (0, 0)
     status: Status | None = None
 
     @property
@@ -137,7 +160,13 @@ class ChassisPicture:
 
     width: int
     height: int
+    screen: Screen
     drawers: tuple[DrawerPicture, ...]
+
+    @property
+    def is_column(self) -> bool:
+        """Whether it is as narrow as one narrow drawer."""
+        return self.width == NarrowPlaces.width
 
 
 def planned_locations(chassis: ChassisView, marks: DraftMarks) -> dict[int, str]:
@@ -152,90 +181,95 @@ def planned_locations(chassis: ChassisView, marks: DraftMarks) -> dict[int, str]
 
 
 def layout_chassis(
-    chassis: ChassisView, marks: DraftMarks = NO_DRAFT_MARKS, board: StatusBoard = NO_STATUS
+    chassis: ChassisView,
+    marks: DraftMarks = NO_DRAFT_MARKS,
+    board: StatusBoard = NO_STATUS,
+    screen: Screen = Screen.WIDE,
 ) -> ChassisPicture:
     """Return the positions of everything in a chassis, with the changes of a draft and the status of each thing."""
-    drawers = []
-    y = 0
-    for drawer in chassis.drawers:
-        picture = _drawer(chassis, drawer, y, marks, board)
-        drawers.append(picture)
-        rows = -(-len(drawer.slots) // COLUMNS)
-        bare = 0 if picture.heads or picture.chips else SLOT_Y - BARE_SLOT_Y
-        high = DRAWER_HEIGHT - bare + (rows - 1) * (SLOT_HEIGHT + GAP)
-        y += high if rows else SWITCH_Y + SWITCH_HEIGHT + DRAWER_GAP
-    return ChassisPicture(WIDTH, max(y - DRAWER_GAP + BOTTOM_MARGIN, 40), tuple(drawers))
+    kind = WidePlaces if screen is Screen.WIDE else NarrowPlaces
+    across = min(2, len(chassis.drawers)) if screen is Screen.MEDIUM else 1
+    drawers: list[DrawerPicture] = []
+    y = height = 0
+    for index, drawer in enumerate(chassis.drawers):
+        if index % across == 0:
+            y = height
+        drawers.append(_drawer(chassis, drawer, (kind, (index % across * (kind.width + SIDE_GAP), y)), marks, board))
+        height = max(height, y + drawers[-1].height + DRAWER_GAP)
+    width = across * (kind.width + SIDE_GAP) - SIDE_GAP
+    return ChassisPicture(width, max(height - DRAWER_GAP + BOTTOM_MARGIN, 40), screen, tuple(drawers))
 
 
-def _drawer(chassis: ChassisView, drawer: DrawerView, y: int, marks: DraftMarks, board: StatusBoard) -> DrawerPicture:
-    chips = _switch_boxes(drawer, y)
-    # Unconnected parts belong to the first part without a drawer.
+def _host_ports(chassis: ChassisView, drawer: DrawerView) -> list[HostPortView]:
+    """Return the host ports of a drawer; unconnected ones belong to the first part without a drawer."""
     first = next((one for one in chassis.drawers if one.id is None), None)
     here = drawer.id is not None or drawer is first
-    ports = [port for port in chassis.host_ports if here and port.drawer_id == drawer.id]
-    heads = tuple(_host_port_box(port, (index, len(ports), y), marks, board) for index, port in enumerate(ports))
+    return [port for port in chassis.host_ports if here and port.drawer_id == drawer.id]
+
+
+def _drawer(
+    chassis: ChassisView,
+    drawer: DrawerView,
+    where: tuple[type[WidePlaces], tuple[int, int]],
+    marks: DraftMarks,
+    board: StatusBoard,
+) -> DrawerPicture:
+    kind, corner = where
+    ports = _host_ports(chassis, drawer)
+    places = kind(len(ports), len(drawer.switches), len(drawer.slots))
+    chips = tuple(
+        SwitchBox(title, *_moved(places.chip(index), corner), places.chip_width)
+        for index, title in enumerate(drawer.switches)
+    )
+    heads = tuple(
+        _host_port_box(port, _moved(places.head(index), corner), marks, board) for index, port in enumerate(ports)
+    )
     planned = planned_locations(chassis, marks)
     links: list[HalfLink] = []
     spots: list[LinkMark] = []
-    for index, head in enumerate(heads):
-        end = _switch_x(chips, index, len(heads))
-        top = (head.x + HEAD_WIDTH // 2, y + HEAD_Y + HEAD_HEIGHT)
+    for index, port in enumerate(ports):
+        top, end = places.head_link(index)
         links += _link(
-            top, (end, y + SWITCH_Y), head.port.max_speed_gbps, _state(head.port.link_status),
-            head.port.port_id, f"host-port-{head.port.id}",
+            _moved(top, corner), _moved(end, corner), port.max_speed_gbps, _state(port.link_status), port.port_id,
+            f"host-port-{port.id}",
         )  # fmt: skip
-        spots += _link_marks(head.port.port_id, top, (end, y + SWITCH_Y))
+        spots += _link_marks(port.port_id, _moved(mark_on(top, end), corner))
     boxes = []
-    # Unconnected boxes are right below the name.
-    slot_y = SLOT_Y if heads or chips else BARE_SLOT_Y
     for index, slot in enumerate(drawer.slots):
-        x = (index % COLUMNS) * (SLOT_WIDTH + GAP) + MARGIN
-        top_y = y + slot_y + (index // COLUMNS) * (SLOT_HEIGHT + GAP)
-        boxes.append(_slot_box(drawer, slot, (x, top_y), planned, board))
+        boxes.append(_slot_box(drawer, slot, _moved(places.slot(index), corner), planned, board))
         if slot.device is not None and (heads or chips):
-            start = (_switch_x(chips, index % COLUMNS, min(COLUMNS, len(drawer.slots))), y + SWITCH_Y + SWITCH_HEIGHT)
+            start, end = places.slot_link(index)
             attached = slot.device.host_port_id is not None or slot.device.held_elsewhere
             state = _state(slot.device.link_status) if attached else "idle"
             links += _link(
-                start, (x + SLOT_WIDTH // 2, top_y), _capacity(slot.device), state, slot.port_id,
+                _moved(start, corner), _moved(end, corner), _capacity(slot.device), state, slot.port_id,
                 f"device-{slot.device.id}",
             )  # fmt: skip
-            # A link to a lower row runs behind boxes: its end has room for a mark.
-            spots += _link_marks(slot.port_id, (x + SLOT_WIDTH // 2, top_y), start if index < COLUMNS else None)
-    mode = MODE_VALUE_LABELS.get(drawer.mode, drawer.mode)
+            spots += _link_marks(slot.port_id, _moved(places.slot_mark(index), corner))
     wanted = marks.modes.get(drawer.id or 0, drawer.mode)
-    planned_mode = MODE_VALUE_LABELS.get(wanted, wanted) if wanted != drawer.mode else ""
-    status = board.of("drawer", drawer.id)
-    return DrawerPicture(drawer, y, mode, heads, chips, tuple(boxes), tuple(links), tuple(spots), planned_mode, status)
-
-
-def _switch_boxes(drawer: DrawerView, y: int) -> tuple[SwitchBox, ...]:
-    spread = WIDTH // max(1, len(drawer.switches))
-    return tuple(
-        SwitchBox(title, index * spread + spread // 2 - SWITCH_WIDTH // 2, y + SWITCH_Y)
-        for index, title in enumerate(drawer.switches)
+    return DrawerPicture(
+        drawer,
+        *corner,
+        places.height,
+        MODE_VALUE_LABELS.get(drawer.mode, drawer.mode),
+        heads,
+        chips,
+        tuple(boxes),
+        tuple(links),
+        tuple(spots),
+        planned_mode=MODE_VALUE_LABELS.get(wanted, wanted) if wanted != drawer.mode else "",
+        planned_at=_moved(places.mode_at, corner),
+        status=board.of("drawer", drawer.id),
     )
 
 
-def _switch_x(chips: tuple[SwitchBox, ...], index: int, count: int) -> float:
-    """Return the x of the link of the index-th of `count` neighbours on the chips, so that no links cross."""
-    if not chips:
-        return WIDTH / 2
-    chip = chips[min(len(chips) - 1, index * len(chips) // max(1, count))]
-    share = -(-count // len(chips))
-    inset = 16
-    step = (SWITCH_WIDTH - 2 * inset) / max(1, share)
-    return chip.x + inset + step * (index % share + 0.5)
+def _moved(point: tuple[Number, Number], corner: tuple[int, int]) -> tuple[Number, Number]:
+    """Return a point of a drawer's drawing as one of the whole picture."""
+    return point[0] + corner[0], point[1] + corner[1]
 
 
-def _host_port_box(
-    port: HostPortView, where: tuple[int, int, int], marks: DraftMarks, board: StatusBoard
-) -> HostPortBox:
-    index, count, y = where
+def _host_port_box(port: HostPortView, corner: tuple[int, int], marks: DraftMarks, board: StatusBoard) -> HostPortBox:
     then = marks.count_of(port)
-    # Centered above the chips, unless that would cover the drawer's name.
-    spread = min(max((WIDTH - 2 * NAME_WIDTH) // count, HEAD_WIDTH + GAP), (WIDTH - NAME_WIDTH) // count)
-    left = max(NAME_WIDTH, (WIDTH - count * spread) // 2)
     width = f"x{port.active_width}" if port.active_width else "down" if port.link_status else ""
     devices = f"{len(port.device_ids)} device{'' if len(port.device_ids) == 1 else 's'}"
     comes = then != len(port.device_ids)
@@ -247,8 +281,7 @@ def _host_port_box(
     status = board.of("host-port", port.id)
     return HostPortBox(
         port,
-        left + index * spread + spread // 2 - HEAD_WIDTH // 2,
-        y + HEAD_Y,
+        *corner,
         " · ".join(word for word in (port.label, f"▼ {port.downgraded}" if port.downgraded else width, short) if word),
         f"Host {port.host_name or 'not cabled'}, host port {port.label}, {devices} attached, "
         f"link {port.downgraded or width or 'not given'}{drift}{_status_label(status, drift)}{draft}",
@@ -285,14 +318,9 @@ def _link(  # noqa: PLR0917 - two ends and what runs between them
     ]  # fmt: skip
 
 
-def _link_marks(port: int | None, end: tuple[float, float], other: tuple[float, float] | None) -> list[LinkMark]:
-    """Return the position of a mark on a link: near its box on the way to the other end; without one, at the end."""
-    if port is None:
-        return []
-    if other is None:
-        return [LinkMark(port, round(end[0]), round(end[1]))]
-    share = (MARK_SIZE / 2 + MARK_GAP) / abs(other[1] - end[1])
-    return [LinkMark(port, round(end[0] + share * (other[0] - end[0])), round(end[1] + share * (other[1] - end[1])))]
+def _link_marks(port: int | None, where: tuple[int, int]) -> list[LinkMark]:
+    """Return the mark of a link, for which there has to be a port."""
+    return [LinkMark(port, *where)] if port is not None else []
 
 
 def _capacity(device: DeviceView) -> float | None:
@@ -308,9 +336,9 @@ def _state(link_status: str) -> str:
 
 
 def _slot_box(
-    drawer: DrawerView, slot: SlotView, where_to: tuple[int, int], planned: Mapping[int, str], board: StatusBoard
+    drawer: DrawerView, slot: SlotView, corner: tuple[int, int], planned: Mapping[int, str], board: StatusBoard
 ) -> SlotBox:
-    x, y = where_to
+    x, y = corner
     place = drawer.name if slot.number is None else f"{drawer.name} slot {slot.number}"
     if slot.state == "empty":
         return SlotBox(slot, x, y, f"{slot.number}", "empty", "", f"{place}, empty")

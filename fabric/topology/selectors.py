@@ -7,7 +7,10 @@ the pool', nothing else, as in the calendar of leases.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from django.core.paginator import Page, Paginator
@@ -15,6 +18,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from core.errors import NotFound
+from core.text import natural_key
 from fabric.drift.selectors import DriftNotes, drift_notes
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot, Switch
 from fabric.inventory.rules import CounterBaseline, counts_since
@@ -36,7 +40,7 @@ from fabric.topology.presentation import (
     SlotView,
 )
 
-CHASSIS_A_PAGE = 20
+SLOTS_A_PAGE = 100
 # Columns of a device that whoever sees it may read as they are.
 DEVICE_COLUMNS = (
     "id", "name", "kind", "model", "manufacturer", "serial_number", "vendor_id", "device_id", "firmware_version",
@@ -44,13 +48,25 @@ DEVICE_COLUMNS = (
 )  # fmt: skip
 
 
-def fabric_page(person: User, *, search: str = "", number: str | None = None) -> Page[Any]:
-    """Return a page of the chassis that the user may see; with `search`, of those with a match."""
-    if search.strip():
-        found = [one for one in fabric_view(person, search=search) if any(drawer.slots for drawer in one.drawers)]
-        return Paginator(found, CHASSIS_A_PAGE).get_page(number)
-    page: Page[Any] = Paginator(Chassis.objects.visible_to(person), CHASSIS_A_PAGE).get_page(number)
-    page.object_list = fabric_view(person, chassis_ids=[one.pk for one in page.object_list])
+def found_in_fabric(person: User, search: str) -> dict[int, ChassisView]:
+    """Return the chassis, by id, with a device that fits a search: with those devices alone."""
+    return {one.id: one for one in fabric_view(person, search=search) if any(drawer.slots for drawer in one.drawers)}
+
+
+def slot_page(views: Iterable[ChassisView], number: str | None) -> Page[Any]:
+    """Return a page of the slots of chassis, as chassis with these slots alone."""
+    slots = [(one, drawer, slot) for one in views for drawer in one.drawers for slot in drawer.slots]
+    page: Page[Any] = Paginator(slots, SLOTS_A_PAGE).get_page(number)
+    page.object_list = [
+        replace(
+            one,
+            drawers=tuple(
+                replace(drawer, slots=tuple(slot for *_, slot in here))
+                for drawer, here in groupby(of_chassis, itemgetter(1))
+            ),
+        )
+        for one, of_chassis in groupby(page.object_list, itemgetter(0))
+    ]
     return page
 
 
@@ -66,19 +82,16 @@ def fabric_view(
     person: User,
     *,
     chassis_id: int | None = None,
-    chassis_ids: Sequence[int] | None = None,
     search: str = "",
 ) -> tuple[ChassisView, ...]:
-    """Return the chassis that the user may see, in order of name, with a constant number of queries.
+    """Return the chassis that the user may see, with a constant number of queries; 'falcon-2' before 'falcon-10'.
 
     `search` keeps the devices whose name, model, serial number, kind, IDs or host contain it (slots stay in place).
     """
     visible = Chassis.objects.visible_to(person)
     if chassis_id is not None:
         visible = visible.filter(pk=chassis_id)
-    if chassis_ids is not None:
-        visible = visible.filter(pk__in=chassis_ids)
-    rows = list(visible)
+    rows = sorted(visible, key=lambda row: natural_key(row.name.casefold()))
     ids = [row.pk for row in rows]
     notes = drift_notes(person, ids)
     devices = _devices(person, ids, notes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import django
@@ -25,6 +25,7 @@ from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
+from core.text import parse_id
 from fabric.agents.views import agent_context
 from fabric.bmc.series import counter_label
 from fabric.drift.selectors import drift_rows, part_drifts
@@ -46,10 +47,19 @@ from fabric.operations.services import mode_request
 from fabric.operations.views import ROWS_A_PAGE
 from fabric.plans.selectors import port_setting_label
 from fabric.topology import presentation
-from fabric.topology.layout import layout_chassis, planned_locations
+from fabric.topology.fleet import fleet_tiles
+from fabric.topology.layout import Screen, layout_chassis, planned_locations
 from fabric.topology.overview import overview_for
-from fabric.topology.problems import DRIFTED, Problem, Subject, present_problems, status_board
-from fabric.topology.selectors import chassis_view, draft_marks, fabric_page, fabric_view, mode_choices
+from fabric.topology.presentation import ChassisView
+from fabric.topology.problems import DRIFTED, Problem, StatusBoard, Subject, present_problems, status_board
+from fabric.topology.selectors import (
+    chassis_view,
+    draft_marks,
+    fabric_view,
+    found_in_fabric,
+    mode_choices,
+    slot_page,
+)
 
 # How devices are attached; the names on the wire are in fabric.bmc.types.
 DIALECT_LABELS = {
@@ -59,29 +69,56 @@ DIALECT_LABELS = {
     "none": "Monitored only: it offers no way to attach or detach",
 }
 ATTACHMENTS_SHOWN = 8
+FACES = ("topology", "list")
 NOTICED = {DRIFTED, "missing"}
 
 
 @require_GET
 @declare(Audience.EVERYBODY, menu_entry=MenuEntry("Fabric"), tested_queries=("", "view=list"))
 def fabric(request: HttpRequest) -> HttpResponse:
-    """Show topology or list of the visible chassis; `view`, `q` and `page` are in the URL."""
+    """Show one chassis, as topology or list, and a map of all; `view`, `chassis`, `q` and `page` are in the URL.
+
+    A search shows one of the chassis where it finds devices; the list has all that it finds.
+    """
     person = person_of(request)
-    search = request.GET.get("q", "")
-    view = "list" if request.GET.get("view") == "list" else "topology"
-    page = fabric_page(person, search=search, number=request.GET.get("page"))
-    marks = draft_marks(person)
-    board = status_board(person, [one.id for one in page.object_list])
-    context: dict[str, Any] = {
-        "view": view, "search": search, "page": page, "chassis": page.object_list, "board": board
-    }  # fmt: skip
-    if view == "topology":
-        context["pictures"] = [(one, layout_chassis(one, marks, board)) for one in page.object_list]
+    search = request.GET.get("q", "").strip()
+    view = request.GET.get("view", "")
+    view = view if view in FACES else FACES[0]
+    board = status_board(person)
+    found = found_in_fabric(person, search) if search else None
+    context: dict[str, Any]
+    if found is not None and view == "list":
+        page = slot_page(found.values(), request.GET.get("page"))
+        context = {"page": page, "chassis": page.object_list, "chosen": request.GET.get("chassis")}
     else:
-        context["planned"] = {
-            pk: words for one in page.object_list for pk, words in planned_locations(one, marks).items()
-        }
+        context = _chosen_chassis(person, board, parse_id(request.GET.get("chassis", "")), found)
+    marks, screen = draft_marks(person), Screen.of(request.COOKIES)
+    for one in context["chassis"]:
+        if view == "topology":
+            context["picture"] = layout_chassis(one, marks, board, screen)
+        elif view == "list":
+            context["planned"] = {**context.get("planned", {}), **planned_locations(one, marks)}
+    context |= {"view": view, "search": search, "board": board}
     return render(request, "fabric/topology/fabric.html", context)
+
+
+def _chosen_chassis(
+    person: User, board: StatusBoard, wanted: int, found: Mapping[int, ChassisView] | None
+) -> dict[str, Any]:
+    """Return the map, of those found if there was a search, and the chassis that is wanted, else the worst."""
+    tiles = [one for one in fleet_tiles(person, board) if found is None or one.id in found]
+    if not tiles:
+        return {"chassis": []}
+    place = next((place for place, one in enumerate(tiles) if one.id == wanted), 0)
+    chosen = tiles[place].id
+    return {
+        "tiles": tiles,
+        "chosen": chosen,
+        "number": place + 1,
+        "before": tiles[place - 1],
+        "after": tiles[(place + 1) % len(tiles)],
+        "chassis": [found[chosen] if found is not None else chassis_view(person, chosen)],
+    }
 
 
 def _problems_about(
@@ -113,7 +150,7 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
     context: dict[str, Any] = {
         "chassis": view,
         "status": board.of("chassis", pk),
-        "picture": layout_chassis(view, draft_marks(person), board),
+        "picture": layout_chassis(view, draft_marks(person), board, Screen.of(request.COOKIES)),
         "ports": ports,
         "drifted": drift_rows(person, chassis=pk, is_open=True).count(),
         "dialect": DIALECT_LABELS.get(view.dialect, view.dialect),
@@ -163,7 +200,7 @@ def drawer(request: HttpRequest, pk: int) -> HttpResponse:
         "drawer": row,
         "chassis": shown,
         "status": board.of("drawer", pk),
-        "picture": layout_chassis(shown, draft_marks(person), board),
+        "picture": layout_chassis(shown, draft_marks(person), board, Screen.of(request.COOKIES)),
         "mode": MODE_VALUE_LABELS.get(row.mode, row.mode),
         "attached": [slot for slot in slots if slot.device and slot.device.host_port_id],
         "modes": mode_choices(person, row),

@@ -31,4 +31,4 @@ export function closeLikeMenu(menu) {
   });
 }
 
-for (const menu of document.querySelectorAll("details.menu")) closeLikeMenu(menu);
+for (const menu of document.querySelectorAll("details.menu, details.popover")) closeLikeMenu(menu);

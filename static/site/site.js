@@ -5,6 +5,7 @@ import "./copy.js";
 import "./refresh.js";
 import "../fabric/operations/compose.js";
 import "../fabric/plans/draft.js";
+import "../fabric/topology/screen.js";
 import "../telemetry/alerts/alert-badge.js";
 import { isTyping } from "./keyboard.js";
 

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.test_fabric import FALCON_1
 from tests.site import RunningSite
 
 CABLE = "Host port H2"
@@ -19,7 +20,7 @@ def recable(site: RunningSite, host: str) -> None:
 
 @pytest.mark.nightly
 def test_a_cable_that_is_moved_shows_up_and_is_accepted(running_site: RunningSite, page: Page) -> None:
-    page.goto("/fabric/")
+    page.goto(FALCON_1)
     try:
         recable(running_site, "node-c")
         # The picture says so without a reload, and the page of drift lists it.

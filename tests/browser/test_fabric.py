@@ -11,6 +11,9 @@ from tests.browser.conftest import hurried, opened
 from tests.site import RunningSite
 from tests.waiting import wait_for
 
+# The fabric page draws one chassis.
+FALCON_1, FALCON_2 = "/fabric/?chassis=1", "/fabric/?chassis=2"
+
 
 def slot(page: Page, chassis: str, drawer: int, number: int) -> str:
     """Return a selector of the slot, by what is read aloud."""
@@ -38,13 +41,13 @@ def done(page: Page, site: RunningSite) -> None:
     with hurried(site):
         expect(page.locator(".state.done")).to_be_visible()
     expect(page.locator("#operation-status")).to_have_text("Done")
-    page.goto("/fabric/")
+    page.goto(FALCON_1)
 
 
 @pytest.fixture
 def page(page: Page) -> Page:
-    """The topology."""
-    page.goto("/fabric/")
+    """The topology of falcon-1."""
+    page.goto(FALCON_1)
     return page
 
 
@@ -77,7 +80,7 @@ def test_a_gpu_is_moved_by_mouse_and_back_by_keyboard(page: Page, running_site: 
 @pytest.mark.nightly
 def test_a_device_is_detached_and_attached_from_the_list(page: Page, running_site: RunningSite) -> None:
     def change(target: str) -> None:
-        page.goto("/fabric/?view=list")
+        page.goto(f"{FALCON_1}&view=list")
         page.get_by_label("Drawer 2 slot 5").last.click()
         page.select_option("#attach-target", label=target)
         page.click("#attach-yes")
@@ -121,7 +124,13 @@ def test_a_search_keeps_what_fits_and_is_in_the_address(page: Page) -> None:
     page.keyboard.type("ConnectX")
     page.keyboard.press("Enter")
     page.wait_for_url("**q=ConnectX**")
-    expect(page.locator("[data-device]")).to_have_count(2)
+    # One of each chassis: of two drawings one is shown, the list has both.
+    expect(page.locator("svg [data-device]")).to_have_count(1)
+    page.keyboard.press("]")
+    expect(page.locator('section[aria-label="falcon-2"] svg [data-device]')).to_have_count(1)
+    page.get_by_role("link", name="List", exact=True).click()
+    expect(page.locator("table.slots tbody tr")).to_have_count(2)
+    expect(page.get_by_role("status").filter(has_text="found")).to_have_text("2 devices found")
 
 
 def test_a_question_mark_shows_the_keys(page: Page) -> None:
@@ -146,7 +155,7 @@ def test_a_mode_is_changed_only_after_a_dialog_has_said_what_it_does(page: Page,
     change("Advanced")
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("dialog")).to_be_hidden()
-    page.goto("/fabric/")
+    page.goto(FALCON_1)
     for name in ("Advanced", "Standard, one host"):
         change(name)
         page.get_by_role("button", name="Change mode now").click()
@@ -160,7 +169,7 @@ def test_a_mode_is_asked_for_without_javascript_too(
     state = administrator.storage_state()
     with opened(browser, running_site, java_script_enabled=False, storage_state=state) as context:
         page = context.new_page()
-        page.goto("/fabric/")
+        page.goto(FALCON_2)
         page.goto(drawer(page, "falcon-2", 1))
         for name in ("Advanced", "Standard, two hosts"):
             address = page.url
@@ -176,6 +185,7 @@ def test_a_mode_is_asked_for_without_javascript_too(
 
 
 def test_a_choice_survives_that_the_page_is_brought_up_to_date(page: Page) -> None:
+    page.goto(FALCON_2)
     page.locator(slot(page, "falcon-2", 1, 3)).click()
     target = page.locator("#target")
     target.select_option(label="node-c (H2)")
@@ -194,8 +204,41 @@ def test_a_choice_survives_that_the_page_is_brought_up_to_date(page: Page) -> No
 
 def test_the_rules_refusal_is_a_sentence(page: Page) -> None:
     # falcon-2's first drawer is in standard mode for two hosts: H2 does not reach slots 1 to 4.
+    page.goto(FALCON_2)
     page.locator(slot(page, "falcon-2", 1, 3)).click()
     page.select_option("#target", label="node-c (H2)")
     page.click("form[data-compose-form] button")
     page.click("#attach-yes")
     expect(page.locator(".notice.error")).to_contain_text("H2 reaches slots 5 to 8, not slot 3")
+
+
+def test_one_chassis_is_drawn_at_a_time_chosen_on_the_map_or_by_keys(page: Page) -> None:
+    page.goto("/fabric/")
+    drawn = page.locator("section[aria-label]:has(svg.topology)")
+    expect(drawn).to_have_count(1)
+    # The address names it from now on: it stays, whatever becomes worst.
+    first = drawn.get_attribute("aria-label")
+    page.wait_for_url("**chassis=**")
+    tiles = page.get_by_role("navigation", name="Chassis", exact=True).get_by_role("link")
+    expect(tiles).to_have_count(2)
+    tiles.nth(1).click()
+    expect(page.locator("[aria-current=true] .tile-name")).to_contain_text(drawn.get_attribute("aria-label") or "")
+    expect(drawn).not_to_have_attribute("aria-label", first or "")
+    page.keyboard.press("]")  # after the last comes the first
+    expect(drawn).to_have_attribute("aria-label", first or "")
+    page.keyboard.press("[")
+    expect(drawn).not_to_have_attribute("aria-label", first or "")
+    page.get_by_role("link", name="List", exact=True).click()
+    expect(page.locator("section:has(table.slots)")).not_to_have_attribute("aria-label", first or "")
+
+
+def test_the_topology_fits_the_screen_on_a_phone_and_at_twice_the_size(page: Page) -> None:
+    picture = page.locator("svg.topology")
+    for width, screen in ((720, "medium"), (390, "narrow"), (1440, "wide")):
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(picture).to_have_attribute("data-screen", screen)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.locator(".wide:has(svg)").evaluate("(one) => one.scrollWidth <= one.clientWidth")
+        grip = handle(page, "falcon-1", 1, 1).bounding_box()
+        assert grip is not None
+        assert min(grip["width"], grip["height"]) >= 24, screen

@@ -8,13 +8,13 @@ import re
 from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 
 from tests.browser.conftest import frames, opened, painted, sign_in
-from tests.browser.test_fabric import slot
+from tests.browser.test_fabric import FALCON_1, FALCON_2, slot
 from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
 from tests.waiting import wait_for
 
 
 def test_readings_arrive_and_links_are_coloured_by_load(page: Page) -> None:
-    page.goto("/fabric/")
+    page.goto(FALCON_1)
     expect(page.locator("#freshness")).to_have_text("● Live")
     gpu = page.locator(slot(page, "falcon-1", 2, 1))
     expect(gpu.locator(".reading")).to_contain_text("°C")
@@ -25,7 +25,7 @@ def test_readings_arrive_and_links_are_coloured_by_load(page: Page) -> None:
 
 
 def test_a_device_page_shows_charts_that_move_on(page: Page) -> None:
-    page.goto("/fabric/")
+    page.goto(FALCON_1)
     page.locator(slot(page, "falcon-1", 1, 1)).click()
     traffic = page.locator("figure.chart", has_text="Port traffic").first
     traffic.scroll_into_view_if_needed()
@@ -77,13 +77,16 @@ def test_a_name_from_a_bmc_is_no_markup_in_a_chart(page: Page) -> None:
 
 
 def test_a_chassis_that_stops_sending_turns_stale_alone_and_comes_back(page: Page, running_site: RunningSite) -> None:
-    page.goto("/fabric/")
+    page.goto(FALCON_2)
+    other = page.context.new_page()
+    other.goto(FALCON_1)
     expect(page.locator("#freshness")).to_have_text("● Live")
     running_site.control("falcon-2", "POST", "/faults", {"kind": "hang", "seconds": 60})
-    ill, well = (page.locator(f'section[aria-label="{name}"]') for name in ("falcon-2", "falcon-1"))
+    ill, well = page.locator('section[aria-label="falcon-2"]'), other.locator('section[aria-label="falcon-1"]')
     expect(ill).to_have_class(re.compile("stale"))
     expect(ill.locator("[data-last-seen]").last).to_contain_text("Last seen")
     expect(well).not_to_have_class(re.compile("stale"))
+    other.close()
     expect(page).to_have_title(re.compile("^▲"))
     # What is old is not composed with, and the dialog says why.
     page.locator(slot(page, "falcon-2", 1, 1)).focus()

@@ -13,7 +13,7 @@ from falconweb.navigation import addresses
 from tests.access.test_matrix import methods_of
 from tests.browser.conftest import hurried, opened, sign_in, watched
 from tests.browser.judging import axe, judge
-from tests.browser.test_fabric import handle, port, slot
+from tests.browser.test_fabric import FALCON_1, handle, port, slot
 from tests.site import RunningSite
 
 
@@ -92,7 +92,7 @@ def test_a_new_token_is_accessible(page: Page) -> None:
 def test_a_nic_is_attached_and_detached_by_form_and_its_operations_are_accessible(
     page: Page, running_site: RunningSite
 ) -> None:
-    page.goto("/fabric/")
+    page.goto(FALCON_1)
     page.locator(slot(page, "falcon-1", 1, 7)).click()
     device = page.url
     for target, shown in (("node-b (H2)", "node-b"), ("no host: detach", "detached")):
@@ -104,7 +104,7 @@ def test_a_nic_is_attached_and_detached_by_form_and_its_operations_are_accessibl
         with hurried(running_site):
             expect(page.locator(".state.done")).to_be_visible()
         judge(page, "an operation that is done")
-        page.goto("/fabric/")
+        page.goto(FALCON_1)
         expect(page.locator(slot(page, "falcon-1", 1, 7))).to_contain_text(shown)
         page.goto(device)
 
@@ -130,7 +130,7 @@ def test_a_new_password_and_what_is_refused_are_accessible(
 
 
 def test_dialogs_and_menus_are_accessible(page: Page) -> None:
-    page.goto("/fabric/")
+    page.goto(FALCON_1)
     for summary in page.locator("details.menu > summary").all():
         summary.click()
         judge(page, "a menu")
@@ -145,7 +145,7 @@ def test_dialogs_and_menus_are_accessible(page: Page) -> None:
     expect(page.locator("#attach")).to_be_visible()
     judge(page, "the topology's dialog")
     page.click("#attach-no")
-    page.goto("/fabric/?view=list")
+    page.goto(f"{FALCON_1}&view=list")
     page.locator("button[data-compose]").first.click()
     expect(page.locator("#attach")).to_be_visible()
     judge(page, "the list's dialog")

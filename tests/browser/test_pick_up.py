@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, ViewportSize, expect
 
 from tests.browser.conftest import frames, opened, without_errors
-from tests.browser.test_fabric import done, handle, port, slot
+from tests.browser.test_fabric import FALCON_1, done, handle, port, slot
 from tests.site import RunningSite
 from tests.waiting import wait_for
 
@@ -50,14 +50,14 @@ def phone(
         opened(browser, running_site, has_touch=True, is_mobile=True, viewport=narrow, storage_state=state) as context,
         without_errors(context) as page,
     ):
-        page.goto("/fabric/")
+        page.goto(FALCON_1)
         yield page
 
 
 @pytest.fixture
 def page(page: Page) -> Page:
     """The topology."""
-    page.goto("/fabric/")
+    page.goto(FALCON_1)
     return page
 
 
@@ -128,7 +128,7 @@ def test_a_gpu_is_moved_by_taps_and_by_a_finger_on_its_handle(phone: Page, runni
     expect(gpu).to_contain_text("node-b")
     gpu.tap()
     phone.wait_for_url("**/devices/**")
-    phone.goto("/fabric/")
+    phone.goto(FALCON_1)
     # A finger that moves elsewhere on the box scrolls and picks nothing up.
     gpu.scroll_into_view_if_needed()
     x, y = middle(gpu)
@@ -144,7 +144,7 @@ def test_a_page_does_not_move_on_a_phone_while_it_opens(phone: Page) -> None:
       const sayMoved = (list) => window.moved.push(...list.getEntries().flatMap((one) => [...one.sources]));
       new PerformanceObserver(sayMoved).observe({ type: "layout-shift", buffered: true });
     """)
-    phone.goto("/fabric/")
+    phone.goto(FALCON_1)
     expect(phone.locator("#freshness")).to_have_text("● Live")
     frames(phone, 3)
     # Sideways in the head a name may move; nothing goes up or down.

@@ -10,7 +10,7 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from tests.browser.conftest import delete_all, hurried
 from tests.browser.judging import judge
-from tests.browser.test_fabric import drawer, handle, port, slot
+from tests.browser.test_fabric import FALCON_1, drawer, handle, port, slot
 from tests.browser.test_pick_up import phone
 from tests.site import RunningSite
 from tests.waiting import wait_for
@@ -37,7 +37,7 @@ def slow(running_site: RunningSite) -> Iterator[str]:
 @pytest.fixture
 def page(page: Page) -> Page:
     """The topology."""
-    page.goto("/fabric/")
+    page.goto(FALCON_1)
     return page
 
 
@@ -181,7 +181,7 @@ def test_a_draft_is_made_and_discarded_by_taps(phone: Page, page: Page) -> None:
 def test_what_does_not_reach_the_server_is_said_in_the_dialog(page: Page) -> None:
     other = page.context.new_page()  # its console tells of the request that failed
     other.route("**/draft/", lambda route: route.abort())
-    other.goto("/fabric/?view=list")
+    other.goto(f"{FALCON_1}&view=list")
     other.locator("button[data-compose]").first.click()
     other.click("#attach-draft")
     expect(other.locator("#attach-reason")).to_have_text(
@@ -212,7 +212,7 @@ def test_a_mode_that_breaks_attachments_goes_into_the_draft_with_their_detaches(
 def test_plans_are_accessible_in_each_state(page: Page, running_site: RunningSite, slow: str) -> None:
     page.goto("/draft/")
     judge(page, "nothing drafted")
-    page.goto("/fabric/")
+    page.goto(FALCON_1)
     page.locator(slot(page, "falcon-1", 1, 3)).scroll_into_view_if_needed()
     drag(page, 3, "H3")
     expect(page.locator(".draft-bar")).to_be_visible()
