@@ -19,6 +19,7 @@ from benchmarks.workloads.catalogue import CATALOGUE
 from benchmarks.workloads.definitions import Workload
 from core.api.fields import MAX_ID
 from core.errors import Invalid
+from fabric.topology.readings import RunningWork
 
 ROWS_A_BATCH: Final = 200
 MAX_TEXT_LENGTH: Final = 200
@@ -96,6 +97,14 @@ def run_list(person: User, filters: RunFilter) -> QuerySet[Run]:
     }
     rows = rows.filter(**{column: value for column, value in equal.items() if value})
     return rows.order_by(*_order_by(filters.sort))
+
+
+def running_runs(person: User) -> Iterator[RunningWork]:
+    """Yield the runs that have begun and not ended, as far as a person may see them."""
+    going = Run.objects.visible_to(person).open().exclude(state=Run.State.QUEUED).select_related("host")
+    for run in going.order_by("queued_at"):
+        note = " · ".join(filter(None, (run.get_state_display(), run.host.name if run.host else "")))
+        yield RunningWork(state=run.state, title=run.title, note=note, page="runs:run", pk=run.pk)
 
 
 def run_get(person: User, pk: UUID) -> Run:

@@ -114,19 +114,19 @@ def _operation_label(operation: Operation | None) -> str:
     return f"{operation.summary}, requested by {operation.requested_by_name}" if operation is not None else ""
 
 
-def owned_since(chassis_id: int) -> dict[tuple[str, int], datetime]:
-    """Return since when devices and ports of a chassis belong to their tenants; those never granted are left out.
+def owned_since(*chassis_ids: int) -> dict[tuple[str, int], datetime]:
+    """Return since when devices and ports of chassis belong to their tenants; those never granted are left out.
 
     A port belongs to a tenant only while its device is behind it: its earlier data may belong to another tenant.
     """
     since: dict[tuple[str, int], datetime] = {}
-    left = device_departures(Attachment.objects.filter(chassis=chassis_id))
-    devices = Device.objects.filter(chassis=chassis_id, tenant_since__isnull=False)
+    left = device_departures(Attachment.objects.filter(chassis__in=chassis_ids))
+    devices = Device.objects.filter(chassis__in=chassis_ids, tenant_since__isnull=False)
     for pk, port, at in devices.values_list("pk", "slot__port", "tenant_since"):
         since["device", pk] = at
         if port is not None:
             since["port", port] = max(at, left.get(port, at))
-    host_ports = HostPort.objects.filter(chassis=chassis_id, tenant_since__isnull=False, port__isnull=False)
+    host_ports = HostPort.objects.filter(chassis__in=chassis_ids, tenant_since__isnull=False, port__isnull=False)
     for port, at in host_ports.values_list("port", "tenant_since"):
         since["port", port] = at
     return since

@@ -1,10 +1,13 @@
-"""The fleet at a glance: a tile for each chassis, with a cell for each slot, worst first."""
+"""The fleet at a glance: a tile for each chassis by its status, a reading or its tenants, worst first."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from string import ascii_uppercase
+from typing import Final
 
 from django.db.models import Case, F, When
 
@@ -12,60 +15,230 @@ from accounts.models import User
 from core.text import natural_key
 from fabric.inventory.models import Chassis, Device, Slot
 from fabric.topology.problems import Status, StatusBoard
+from fabric.topology.readings import ChassisReadings
+
+MEASURES: Final = {
+    "status": "Status", "temperature": "Temperature", "use": "Utilisation", "traffic": "Traffic", "power": "Power",
+    "tenant": "Tenant",
+}  # fmt: skip
+TENANT_PATTERNS: Final = 6  # see fleet.css; further tenants have letters alone
+MAX_TENANTS_LISTED: Final = 12
+DENSE_FROM: Final = 40  # tiles
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """A measure in five steps; a value that reaches a bound is in the step above it."""
+
+    attribute: str  # of ChassisReadings
+    about: str
+    unit: str
+    bounds: tuple[float, ...]
+    size: float = 1.0  # of the unit
+    decimals: int = 0
+
+    def step(self, value: float) -> int:
+        """Return the step of a value, 1 to 5."""
+        return 1 + bisect_right(self.bounds, value / self.size)
+
+    def words(self, value: float) -> str:
+        """Return a value with its unit."""
+        return f"{value / self.size:.{self.decimals}f} {self.unit}"
+
+    @property
+    def legend(self) -> list[tuple[int, str]]:
+        """Each step in words: 'below 40 °C', '40 to 55 °C', 'from 85 °C'."""
+        low, *middle, high = self.bounds[0], *zip(self.bounds, self.bounds[1:], strict=False), self.bounds[-1]
+        words = [f"below {low:g}", *(f"{one:g} to {other:g}" for one, other in middle), f"from {high:g}"]
+        return [(step, f"{text} {self.unit}") for step, text in enumerate(words, 1)]
+
+
+SCALES: Final = {
+    "temperature": Scale(attribute="celsius", about="hottest device", unit="°C", bounds=(40, 55, 70, 85)),
+    "use": Scale(attribute="utilisation", about="mean utilisation", unit="%", bounds=(20, 40, 60, 80)),
+    "traffic": Scale(
+        attribute="bytes_per_second", about="traffic", unit="GB/s", bounds=(0.1, 1, 10, 50), size=1e9, decimals=2
+    ),
+    "power": Scale(attribute="watts", about="power", unit="W", bounds=(500, 1000, 2000, 4000)),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetTenant:
+    """A tenant with devices in the fleet; its `letter` and its pattern (1 to 6, else 0) mark them."""
+
+    name: str
+    letter: str
+    pattern: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetTile:
-    """A chassis: `cells` has a tuple for each drawer, with the state of each slot.
+    """A chassis: `cells` has a tuple for each drawer, with the state of each slot; none where it has a `step`.
 
-    A state is 'critical', 'warning', 'attached', 'detached', 'others' (of another tenant, or of nobody) or 'empty'.
+    A state is 'critical', 'warning', 'attached', 'detached', 'others' (of another tenant, or of nobody) or 'empty'; by
+    tenant 't1' (its pattern), 'unassigned', 'others' or 'empty'.
+    `step` is that of its value `words`, 0 without a value.
     """
 
     id: int
     name: str
     status: Status | None
-    cells: tuple[tuple[str, ...], ...]
+    cells: tuple[tuple[str, ...], ...] = ()
+    step: int | None = None
+    words: str = ""
+    measured: str = ""  # the measure in words
+
+    @property
+    def state(self) -> str:
+        """Its status for a screen reader, 'critical: missing'."""
+        return f"{self.status.level.css}: {self.status.words}" if self.status else "no problem"
 
     @property
     def summary(self) -> str:
-        """What a screen reader says of it: '2 problems: missing. 9 devices attached, 4 detached.'."""
-        states = [state for drawer in self.cells for state in drawer]
-        wrong = sum(state in {"critical", "warning"} for state in states)
-        problems = f"{self.status.level.css}: {self.status.words}. " if self.status else "no problem. "
-        unwell = f", {wrong} with problems" if wrong else ""
-        return f"{problems}{states.count('attached')} attached, {states.count('detached')} detached{unwell}"
+        """Status and measure: 'critical: missing. 9 attached, 4 detached'."""
+        return f"{self.state}. {self.measured}"
 
 
-def fleet_tiles(person: User, board: StatusBoard) -> tuple[FleetTile, ...]:
-    """Return the chassis that a person may see, worst first, then by name: 'falcon-2' before 'falcon-10'."""
-    cells = _cells(person, board)
-    tiles = [
-        FleetTile(id=pk, name=name, status=board.of("chassis", pk), cells=tuple(map(tuple, cells[pk].values())))
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """The tiles by one measure; `legend` explains its steps, `tenants` the letters."""
+
+    by: str
+    tiles: tuple[FleetTile, ...]
+    legend: tuple[tuple[int, str], ...] = ()
+    tenants: tuple[FleetTenant, ...] = ()
+
+    @property
+    def measures(self) -> dict[str, str]:
+        """The measures that can be chosen, with their labels."""
+        return MEASURES
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the tiles have to be small to fit on a screen."""
+        return len(self.tiles) > DENSE_FROM
+
+    @property
+    def more_tenants(self) -> int:
+        """How many tenants the legend leaves out."""
+        return max(0, len(self.tenants) - MAX_TENANTS_LISTED)
+
+    @property
+    def listed_tenants(self) -> tuple[FleetTenant, ...]:
+        """The tenants of the legend."""
+        return self.tenants[:MAX_TENANTS_LISTED]
+
+
+def fleet_of(
+    person: User, board: StatusBoard, *, by: str = "status", readings: Mapping[int, ChassisReadings] | None = None
+) -> Fleet:
+    """Return the chassis that a person may see, worst first, then by name: 'falcon-2' before 'falcon-10'.
+
+    `by` is one of MEASURES; those with a scale need the `readings` by chassis.
+    """
+    bare = [
+        FleetTile(id=pk, name=name, status=board.of("chassis", pk))
         for pk, name in Chassis.objects.visible_to(person).values_list("pk", "name")
     ]
-    return tuple(
-        sorted(tiles, key=lambda one: (-one.status.level if one.status else 0, natural_key(one.name.casefold())))
-    )
+    bare.sort(key=lambda one: (-one.status.level if one.status else 0, natural_key(one.name.casefold())))
+    if by in SCALES:
+        scale, known = SCALES[by], readings or {}
+        tiles = tuple(_measured_tile(one, scale, known.get(one.id)) for one in bare)
+        return Fleet(by=by, tiles=tiles, legend=tuple(scale.legend))
+    devices, slots = _devices(person), _slots(person)
+    if by == "tenant":
+        tenants = _tenants(one.tenant for one in devices.values() if one.tenant)
+        tiles = tuple(_tenant_tile(one, slots[one.id], devices, tenants) for one in bare)
+        return Fleet(by=by, tiles=tiles, tenants=tuple(tenants.values()))
+    return Fleet(by=by, tiles=tuple(_status_tile(one, slots[one.id], devices, board) for one in bare))
 
 
-def _cells(person: User, board: StatusBoard) -> Mapping[int, Mapping[int, list[str]]]:
-    """Return the states of the slots of each chassis and drawer (by number, 0 for none), in order."""
+@dataclass(frozen=True)
+class _Placed:
+    """A visible device in a slot."""
+
+    pk: int
+    is_attached: bool
+    tenant: str
+
+
+Places = Mapping[int, list[tuple[int, int | None]]]  # by drawer, 0 for none: slots in order, each with its device
+
+
+def _devices(person: User) -> dict[int, _Placed]:
     visible = Device.objects.visible_to(person).exclude(slot=None)
-    seen = {slot: (pk, port) for slot, pk, port in visible.values_list("slot", "pk", "host_port")}
+    rows = visible.values_list("slot", "pk", "host_port", "tenant__name")
+    return {slot: _Placed(pk, port is not None, tenant or "") for slot, pk, port, tenant in rows}
+
+
+def _slots(person: User) -> Mapping[int, Places]:
+    """Return the slots of each chassis with the devices in them, visible or not."""
     slots = Slot.objects.filter(chassis__in=Chassis.objects.visible_to(person).values("pk"), missing_since=None)
-    found: dict[int, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[int, dict[int, list[tuple[int, int | None]]]] = defaultdict(lambda: defaultdict(list))
     rows = slots.order_by("chassis", "drawer__number", "number", "uri")
     # A missing device of nobody cannot be requested, and is shown to administrators alone.
     there = Case(When(device__tenant=None, device__missing_since__isnull=False, then=None), default=F("device"))
     for pk, chassis, drawer, device in rows.values_list("pk", "chassis", "drawer__number", there):
-        found[chassis][drawer or 0].append(_state(board, device, seen.get(pk)))
+        found[chassis][drawer or 0].append((pk, device))
     return found
 
 
-def _state(board: StatusBoard, device: int | None, seen: tuple[int, int | None] | None) -> str:
+def _tenants(names: Iterable[str]) -> dict[str, FleetTenant]:
+    """Return tenants by name: those with most devices have patterns."""
+    counted = sorted(Counter(names).items(), key=lambda one: (-one[1], natural_key(one[0].casefold())))
+    return {
+        name: FleetTenant(name=name, letter=_letters(place), pattern=place + 1 if place < TENANT_PATTERNS else 0)
+        for place, (name, _) in enumerate(counted)
+    }
+
+
+def _letters(place: int) -> str:
+    """Return 'A' for 0, 'Z' for 25, 'AA' for 26."""
+    above, own = divmod(place, len(ascii_uppercase))
+    return (_letters(above - 1) if above else "") + ascii_uppercase[own]
+
+
+def _measured_tile(bare: FleetTile, scale: Scale, readings: ChassisReadings | None) -> FleetTile:
+    value = getattr(readings, scale.attribute) if readings is not None else None
+    if value is None:
+        return replace(bare, step=0, words="–", measured=f"{scale.about}: no value")
+    words = scale.words(value)
+    return replace(bare, step=scale.step(value), words=words, measured=f"{scale.about} {words}")
+
+
+def _status_tile(bare: FleetTile, places: Places, devices: Mapping[int, _Placed], board: StatusBoard) -> FleetTile:
+    cells = tuple(tuple(_state(board, device, devices.get(slot)) for slot, device in row) for row in places.values())
+    states = [state for drawer in cells for state in drawer]
+    wrong = sum(state in {"critical", "warning"} for state in states)
+    unwell = f", {wrong} with problems" if wrong else ""
+    measured = f"{states.count('attached')} attached, {states.count('detached')} detached{unwell}"
+    return replace(bare, cells=cells, measured=measured)
+
+
+def _tenant_tile(
+    bare: FleetTile, places: Places, devices: Mapping[int, _Placed], tenants: Mapping[str, FleetTenant]
+) -> FleetTile:
+    here = Counter(devices[slot].tenant for row in places.values() for slot, _ in row if slot in devices)
+    counted = [(one, here[one.name]) for one in tenants.values() if here[one.name]]
+    spoken = [f"{count} of {one.name}" for one, count in counted] + [f"{here['']} unassigned"] * bool(here[""])
+    cells = tuple(
+        tuple(_owner_state(tenants, device, devices.get(slot)) for slot, device in row) for row in places.values()
+    )
+    words = " ".join(f"{one.letter}{count}" for one, count in counted)
+    return replace(bare, cells=cells, words=words, measured=", ".join(spoken))
+
+
+def _state(board: StatusBoard, device: int | None, seen: _Placed | None) -> str:
     if seen is None:
         return "empty" if device is None else "others"
-    status = board.of("device", seen[0])
+    status = board.of("device", seen.pk)
     if status is not None:
         return status.level.css
-    return "attached" if seen[1] is not None else "detached"
+    return "attached" if seen.is_attached else "detached"
+
+
+def _owner_state(tenants: Mapping[str, FleetTenant], device: int | None, seen: _Placed | None) -> str:
+    if seen is None:
+        return "empty" if device is None else "others"
+    return f"t{tenants[seen.tenant].pattern}" if seen.tenant else "unassigned"

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from django.db.models import Count
+from django.db.models import Count, Q
 
 from accounts.models import User
+from fabric.agents.selectors import devices_on_hosts, holders_label
 from fabric.bmc.types import Dialect
-from fabric.inventory.models import Device
+from fabric.inventory.models import Device, HostPort
 from fabric.leases.selectors import LeaseNotice, lease_notices
 from fabric.operations.models import Operation, Plan
 from fabric.plans.selectors import PlanSummary, plan_summaries
-from fabric.topology.fleet import FleetTile, fleet_tiles
+from fabric.topology.fleet import Fleet, fleet_of
+from fabric.topology.presentation import rate_label, sparkline_path
 from fabric.topology.problems import (
     DRIFTED,
     Problem,
@@ -24,9 +26,11 @@ from fabric.topology.problems import (
     present_problems,
     worst_first,
 )
+from fabric.topology.readings import FleetReadings, HotDevice, RunningWork, fleet_readings, running_work
 
-OPERATIONS_SHOWN = 8
-PLANS_SHOWN = 4
+OPERATIONS_SHOWN = 5
+PLANS_SHOWN = 3
+CAPACITY_NUMBERS = ("free", "attached", "detached", "assigned", "total")
 MAX_DRIFTS_LISTED = 4  # of a chassis
 KIND_ORDER = {label: place for place, label in enumerate(Device.Kind.labels)}  # the order of display
 
@@ -37,27 +41,97 @@ class Capacity:
 
     kind: str
     model: str
+    free: int  # detached and unassigned
     attached: int
     detached: int  # of those that can be attached
+    assigned: int
     total: int  # including those of services that are monitored only
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hottest:
+    """One of the hottest devices, with the visible host it is attached to, and who uses it as its agent says."""
+
+    device: Device
+    reading: HotDevice
+    host_name: str
+    used_by: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerOfChassis:
+    """The power of a chassis, W."""
+
+    name: str
+    watts: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overview:
     """The content of the overview."""
 
-    fleet: tuple[FleetTile, ...]
+    fleet: Fleet
     problems: tuple[Problem, ...]  # worst first
     capacity: tuple[Capacity, ...]
+    readings: FleetReadings
+    hottest: tuple[Hottest, ...]
+    power: tuple[PowerOfChassis, ...]  # of the chassis that report it, highest first
     running: tuple[Operation, ...]
+    working: tuple[RunningWork, ...]
     newest: tuple[Operation, ...]
     running_plans: tuple[PlanSummary, ...]  # including stopped ones, which wait for a decision
     newest_plans: tuple[PlanSummary, ...]
     leases: tuple[LeaseNotice, ...]
 
+    @property
+    def watts(self) -> float | None:
+        """The total power; None where no chassis reports it."""
+        return sum(one.watts for one in self.power) if self.power else None
 
-def overview_for(person: User) -> Overview:
-    """Return the present problems, worst first, the capacity, and the current activity."""
+    @property
+    def traffic(self) -> str:
+        """The total traffic in words; '' where none is measured."""
+        found = [one.bytes_per_second for one in self.readings.of.values() if one.bytes_per_second is not None]
+        return rate_label(sum(found)) if found else ""
+
+    @property
+    def busiest(self) -> str:
+        """The highest traffic of the last ten minutes, in words."""
+        return rate_label(max((one for one in self.readings.traffic if one is not None), default=0.0))
+
+    @property
+    def running_count(self) -> int:
+        """How many operations, plans and other work run, or wait for a decision."""
+        return len(self.running) + len(self.running_plans) + len(self.working)
+
+    @property
+    def problems_shown(self) -> int:
+        """How many problems are listed before the others: the fleet has to fit below them."""
+        return 3 if self.fleet.is_dense else 6
+
+    @property
+    def first_problems(self) -> tuple[Problem, ...]:
+        """The worst problems."""
+        return self.problems[: self.problems_shown]
+
+    @property
+    def other_problems(self) -> tuple[Problem, ...]:
+        """The problems after these."""
+        return self.problems[self.problems_shown :]
+
+    @property
+    def traffic_path(self) -> str:
+        """The traffic of the last ten minutes as the path of a sparkline."""
+        return sparkline_path(self.readings.traffic)
+
+    @property
+    def free(self) -> int:
+        """The number of free devices."""
+        return sum(one.free for one in self.capacity)
+
+
+def overview_for(person: User, *, by: str = "status") -> Overview:
+    """Return the present problems, worst first, the fleet by a measure, capacity, readings and current activity."""
     operations = Operation.objects.visible_to(person)
     plans = Plan.objects.visible_to(person).exclude(state=Plan.State.DRAFT).order_by("-applied_at")
     going = (*Plan.ACTIVE, Plan.State.STOPPED)
@@ -69,12 +143,18 @@ def overview_for(person: User) -> Overview:
         for one in notices
         if one.bad
     ]
-    fleet = fleet_tiles(person, StatusBoard(found, parts_of(person)))
+    readings = fleet_readings(person)
+    fleet = fleet_of(person, StatusBoard(found, parts_of(person)), by=by, readings=readings.of)
+    names = {one.id: one.name for one in fleet.tiles}
     return Overview(
         fleet=fleet,
-        problems=_listed((*stuck, *found), {one.id: one.name for one in fleet}),
+        problems=_listed((*stuck, *found), names),
         capacity=_capacity(person),
+        readings=readings,
+        hottest=_hottest(person, readings),
+        power=_power(readings, names),
         running=tuple(alone.open().order_by("requested_at")),
+        working=tuple(running_work(person)),
         newest=tuple(alone.order_by("-requested_at")[:OPERATIONS_SHOWN]),
         running_plans=plan_summaries(plans.filter(state__in=going)[:OPERATIONS_SHOWN]),
         newest_plans=plan_summaries(plans.exclude(state__in=going)[:PLANS_SHOWN]),
@@ -85,18 +165,49 @@ def overview_for(person: User) -> Overview:
 def _capacity(person: User) -> tuple[Capacity, ...]:
     present = Device.objects.visible_to(person).filter(missing_since=None)
     groups = present.order_by().values_list("kind", "model", "name", "chassis__dialect")
-    counted: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for kind, model, name, dialect, count, attached in groups.annotate(Count("pk"), Count("host_port")):
-        numbers = counted[Device.Kind(kind).label, model or name]
-        numbers[0] += attached
-        # A device that is only monitored is neither.
-        numbers[1 if dialect != Dialect.NONE else 2] += count - attached
-    return tuple(
-        Capacity(kind=kind, model=model, attached=attached, detached=detached, total=attached + detached + watched)
-        for (kind, model), (attached, detached, watched) in sorted(
-            counted.items(), key=lambda one: (KIND_ORDER[one[0][0]], one[0])
-        )
+    counted: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    rows = groups.annotate(
+        Count("pk"), Count("host_port"), Count("tenant"), unused=Count("pk", filter=Q(host_port=None, tenant=None))
     )
+    for kind, model, name, dialect, *counts in rows:
+        total, attached, assigned, unused = counts
+        numbers = counted[Device.Kind(kind).label, model or name]
+        numbers.update(total=total, attached=attached, assigned=assigned)
+        # A device that is only monitored is neither detached nor free.
+        if dialect != Dialect.NONE:
+            numbers.update(detached=total - attached, free=unused)
+    return tuple(
+        Capacity(kind=kind, model=model, **{name: numbers[name] for name in CAPACITY_NUMBERS})
+        for (kind, model), numbers in sorted(counted.items(), key=lambda one: (KIND_ORDER[one[0][0]], one[0]))
+    )
+
+
+def _hottest(person: User, readings: FleetReadings) -> tuple[Hottest, ...]:
+    found = Device.objects.visible_to(person).filter(pk__in=[one.device_id for one in readings.hottest])
+    devices = {one.pk: one for one in found.select_related("chassis", "slot__drawer", "tenant", "host_port__host")}
+    seen = HostPort.objects.visible_to(person).filter(devices__in=devices).values_list("pk", flat=True)
+    # Nothing is shown of a host that the person may not see, nor of its processes.
+    hosts = {one.pk: one.host_port.host for one in devices.values() if one.host_port and one.host_port_id in {*seen}}
+    reported = devices_on_hosts([one for one in devices.values() if hosts.get(one.pk)])
+    return tuple(
+        Hottest(
+            device=devices[one.device_id],
+            reading=one,
+            host_name=host.name if (host := hosts.get(one.device_id)) else "",
+            used_by=holders_label(side.holders) if (side := reported.get(one.device_id)) and not side.unsure else "",
+        )
+        for one in readings.hottest
+        if one.device_id in devices
+    )
+
+
+def _power(readings: FleetReadings, names: Mapping[int, str]) -> tuple[PowerOfChassis, ...]:
+    found = [
+        PowerOfChassis(name=names[pk], watts=one.watts)
+        for pk, one in readings.of.items()
+        if one.watts is not None and pk in names
+    ]
+    return tuple(sorted(found, key=lambda one: -one.watts))
 
 
 def _listed(problems: Iterable[Problem], names: Mapping[int, str]) -> tuple[Problem, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -157,3 +157,24 @@ def slot_table_rows(views: Iterable[ChassisView]) -> Iterator[tuple[object, ...]
                     device.link_status, device.lanes_in_use, device.pcie_type, device.downgraded, device.errors_total,
                     device.tenant_name or "unassigned",
                 )  # fmt: skip
+
+
+LINE_HEIGHT = 24  # of the view box of a sparkline; a step to the right is 10
+
+
+def sparkline_path(values: Sequence[float | None]) -> str:
+    """Return values as the path of a line from 0 to the highest, with a gap where there is none; '' of none."""
+    highest = max((one for one in values if one is not None), default=0.0) or 1.0
+    points, before = [], None
+    for place, value in enumerate(values):
+        if value is not None:
+            y = (LINE_HEIGHT - 1) - (LINE_HEIGHT - 2) * value / highest
+            # A lone point between gaps is a dot.
+            points.append(f"{'M' if before is None else 'L'}{place * 10} {y:.1f}{'h.1' if before is None else ''}")
+        before = value
+    return "".join(points)
+
+
+def rate_label(rate: float) -> str:
+    """Return a rate (B/s) with its unit: '12.40 GB/s', '1.20 TB/s'."""
+    return f"{rate / 1e12:.2f} TB/s" if rate >= 1e12 else f"{rate / 1e9:.2f} GB/s"

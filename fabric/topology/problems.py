@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
 
+from django.db.models import F, Q
 from django.utils import timezone
 
 from accounts.models import User
@@ -178,15 +179,29 @@ def _hardware_problems(person: User, chassis_ids: Collection[int] | None) -> Ite
         devices, ports = devices.filter(chassis__in=chassis_ids), ports.filter(chassis__in=chassis_ids)
     yield from _chassis_problems(person, chassis)
     yield from _drift_problems(person, chassis_ids)
-    for device in devices:
+    for device in devices.filter(_suspect_devices()):
         yield from _device_problems(device)
-    for row in ports.select_related("chassis", "port", "host"):
+    for row in ports.filter(_suspect_ports()).select_related("chassis", "port", "host"):
         place = f"host port {row.label} of {row.chassis.name}" + (f" to {row.host.name}" if row.host else "")
         down = row.host is not None and row.port.link_status in DOWN_STATES
         below = host_link_degradation(row.port)
         yield from _link_problems(
             row, place, is_down=down, below=below, page="fabric:port", about=("port", row.port_id)
         )
+
+
+def _suspect_devices() -> Q:
+    """Return a condition that every device with a problem meets: thousands of healthy ones take long to read."""
+    is_down = Q(host_port__isnull=False, slot__port__link_status__in=DOWN_STATES)
+    lanes = Q(lanes_in_use__lt=F("max_lanes")) | Q(lanes_in_use__lt=F("slot__port__configured_width"))
+    below = lanes | ~Q(pcie_type=F("max_pcie_type"))
+    return Q(missing_since__isnull=False) | Q(health__in=BAD_HEALTH) | is_down | below
+
+
+def _suspect_ports() -> Q:
+    """Return a condition that every host port with a problem meets."""
+    lanes = Q(port__active_width__lt=F("port__width")) | Q(port__active_width__lt=F("port__configured_width"))
+    return Q(port__link_status__in=DOWN_STATES) | lanes | Q(port__speed_gbps__lt=F("port__max_speed_gbps"))
 
 
 def _chassis_problems(person: User, chassis: Iterable[Chassis]) -> Iterator[Problem]:

@@ -47,7 +47,7 @@ from fabric.operations.services import mode_request
 from fabric.operations.views import ROWS_A_PAGE
 from fabric.plans.selectors import port_setting_label
 from fabric.topology import presentation
-from fabric.topology.fleet import fleet_tiles
+from fabric.topology.fleet import MEASURES, fleet_tiles
 from fabric.topology.layout import Screen, layout_chassis, planned_locations
 from fabric.topology.overview import overview_for
 from fabric.topology.presentation import ChassisView
@@ -71,6 +71,7 @@ DIALECT_LABELS = {
 ATTACHMENTS_SHOWN = 8
 FACES = ("topology", "list")
 NOTICED = {DRIFTED, "missing"}
+FLEET_BY = "fleet_by"  # of the session
 
 
 @require_GET
@@ -171,10 +172,14 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Overview"))
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Overview"), tested_queries=("", "by=temperature", "by=tenant"))
 def overview(request: HttpRequest) -> HttpResponse:
-    """Show active problems, capacity and current activity."""
-    return render(request, "fabric/topology/overview.html", {"overview": overview_for(person_of(request))})
+    """Show active problems, the fleet `by` a measure (the last one is remembered), capacity and current activity."""
+    chosen = request.GET.get("by", "")
+    if chosen in MEASURES and chosen != request.session.get(FLEET_BY):
+        request.session[FLEET_BY] = chosen
+    by = request.session.get(FLEET_BY, "status")
+    return render(request, "fabric/topology/overview.html", {"overview": overview_for(person_of(request), by=by)})
 
 
 @require_http_methods(["GET", "POST"])

@@ -13,7 +13,7 @@ from accounts.models import User
 from fabric.drift.models import Drift
 from fabric.inventory.models import Chassis, Device, HostPort
 from fabric.topology import problems
-from fabric.topology.fleet import fleet_tiles
+from fabric.topology.fleet import fleet_of
 from fabric.topology.layout import layout_chassis
 from fabric.topology.problems import Problem, ProblemLevel, present_problems, register_problem_source, status_board
 from fabric.topology.selectors import fabric_view
@@ -136,13 +136,13 @@ def test_a_tile_has_a_cell_for_each_slot_and_the_worst_come_first(whole: Lab) ->
     other = Device.objects.exclude(pk=whole.device.pk).get()
     for name, states in (("administrator", {"critical", "attached"}), ("owner", {"critical", "others"})):
         person = User.objects.get(username=name)
-        tiles = fleet_tiles(person, status_board(person))
+        tiles = fleet_of(person, status_board(person)).tiles
         assert tiles[0].id == whole.device.chassis_id
         assert tiles[0].status is not None
         assert {state for drawer in tiles[0].cells for state in drawer} >= states
         assert "missing" in page_text(whole.clients[name].get(reverse("fabric:overview")))
     boss = User.objects.get(username="administrator")
-    names = [one.name for one in fleet_tiles(boss, status_board(boss))]
+    names = [one.name for one in fleet_of(boss, status_board(boss)).tiles]
     assert names[-2:] == ["falcon-9", "falcon-10"]
     assert other.name not in page_text(whole.clients["owner"].get(reverse("fabric:overview")))
 
