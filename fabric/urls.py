@@ -6,6 +6,7 @@ from django.urls import path
 
 from fabric.agents import views as agents_views
 from fabric.allocation import views as allocation_views
+from fabric.compose import views as compose_views
 from fabric.drift import views as drift_views
 from fabric.history import views as history_views
 from fabric.inventory import views as inventory_views
@@ -40,6 +41,9 @@ urlpatterns = [
     path("devices/<int:pk>/history/", history_views.history, {"kind": "device"}, name="device_history"),
     path("devices/<int:pk>/history.csv", history_views.history_csv, {"kind": "device"}, name="device_history_csv"),
     path("hosts/<int:pk>/agent/", agents_views.host_agent, name="host_agent"),
+    path("compose/", compose_views.compose, name="compose"),
+    path("compose/give/", compose_views.give, name="give"),
+    path("tasks/", compose_views.tasks, name="tasks"),
     path("operations/", operations_views.operations, name="operations"),
     path("operations/<uuid:pk>/", operations_views.operation, name="operation"),
     path("operations/<uuid:pk>/cancel/", operations_views.operation_cancel, name="operation_cancel"),

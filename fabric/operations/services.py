@@ -17,7 +17,7 @@ from accounts.audit.services import attempt, audit_record, audited, target_of
 from accounts.models import User
 from core.database import lock_rows
 from core.enqueue import enqueue
-from core.errors import Conflict, Forbidden, InUse, Invalid, NotFound, RuleViolation
+from core.errors import Conflict, FalconWebError, Forbidden, InUse, Invalid, NotFound, RuleViolation
 from core.failpoints import failpoint
 from core.idempotency import find_replayed, request_digest
 from fabric.agents.selectors import devices_on_hosts, holders_label, uncertainty_label
@@ -238,8 +238,26 @@ def _create(  # noqa: PLR0917 - what a request of a device consists of
     )
 
 
+def operation_obstacle(
+    person: User, device: Device, target: HostPort | None, expected: HostPort | None, *, with_rules: bool = True
+) -> str:
+    """Return why a request would be refused now, '' where it would not; `with_rules`: also by its drawer's mode."""
+    try:
+        require_composer(person, "attach or detach")
+        _validated_device(person, device.pk, target, expected, force=False, with_rules=with_rules)
+    except FalconWebError as error:
+        return error.sentence
+    return ""
+
+
 def _validated_device(
-    person: User, device_id: int, target: HostPort | None, expected: HostPort | ExpectedUnknown | None, *, force: bool
+    person: User,
+    device_id: int,
+    target: HostPort | None,
+    expected: HostPort | ExpectedUnknown | None,
+    *,
+    force: bool,
+    with_rules: bool = True,
 ) -> Device:
     """Return the locked device; raises the reason why it may not be attached to `target`."""
     _check_visible(person, device_id, target)
@@ -258,7 +276,7 @@ def _validated_device(
         raise Forbidden(f"{device.name} is attached to a host port that is not granted to your tenant.")
     if expected is not UNKNOWN and device.host_port != expected:
         raise Conflict(_moved_sentence(device, person))
-    _check_attachable(device, target)
+    _check_attachable(device, target, with_rules=with_rules)
     if device.host_port is not None:
         check_not_held([device], force=[device.pk] if force else ())
         check_not_in_use([device], force=[device.pk] if force else ())
@@ -275,7 +293,7 @@ def _check_visible(person: User, device_id: int, target: HostPort | None) -> Non
         raise NotFound("There is no such device or host port.")
 
 
-def _check_attachable(device: Device, target: HostPort | None) -> None:
+def _check_attachable(device: Device, target: HostPort | None, *, with_rules: bool) -> None:
     if not device.chassis.is_composable:
         raise Conflict(monitored_only_reason(device.chassis))
     if device.missing_since is not None:
@@ -292,7 +310,8 @@ def _check_attachable(device: Device, target: HostPort | None) -> None:
     if drawer is not None and device.slot is not None:
         if target.drawer_id != drawer.pk:
             raise RuleViolation(f"Host port {target.label} is not cabled to {drawer.name}, where {device.name} is.")
-        if reason := attach_violation(projected_drawer(drawer).state(), slot=device.slot.number, label=target.label):
+        state = projected_drawer(drawer).state() if with_rules else None
+        if state and (reason := attach_violation(state, slot=device.slot.number, label=target.label)):
             raise RuleViolation(reason)
 
 

@@ -40,6 +40,7 @@ ORIGIN_LABELS: Final = {
     "topology": "on the topology", "file": "from a file", "api": "by the API", "drift": "after drift",
     "lease": "at the end of a lease", "undo": "to undo another plan",
     "run": "for a run of a benchmark", "recommend": "as recommended",
+    "compose": "on the topology at once",
 }  # fmt: skip
 
 

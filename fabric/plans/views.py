@@ -164,8 +164,9 @@ def plan_undoing(request: HttpRequest, person: User, row: Plan) -> HttpResponse:
 def draft(request: HttpRequest) -> HttpResponse:
     """Redirect to the person's draft, or explain how to start one; POST adds a change or removes `remove`.
 
-    What is added: `device` and `target` ('': no host), `drawer` and `mode` (and `detach`: what that breaks), `cable`
-    (a host port) and `host` ('': none), or `port` with `port_type` and `configured_width` ('': as it is).
+    What is added: `device` and `target` ('': no host), or several as `change` ('<device>:<target>:...'), `drawer` and
+    `mode` (and `detach`: what that breaks), `cable` (a host port) and `host` ('': none), or `port` with `port_type` and
+    `configured_width` ('': as it is).
     """
     person = person_of(request)
     if request.method != "POST":
@@ -194,6 +195,9 @@ def draft(request: HttpRequest) -> HttpResponse:
 def _desired_state(person: User, request: HttpRequest) -> DesiredState:
     """Return the desired state of a form; raises NotFound for invisible parts, Invalid for invalid values."""
     given = request.POST
+    if "change" in given:
+        parts = [one.split(":") for one in given.getlist("change")]
+        return DesiredState(attachments={parse_id(one[0]): parse_id(one[1]) or None for one in parts if len(one) > 1})
     if "device" in given:
         target = parse_id(given["target"]) if given.get("target") else None
         return DesiredState(attachments={parse_id(given["device"]): target})

@@ -47,7 +47,7 @@ from fabric.operations.services import mode_request
 from fabric.operations.views import ROWS_A_PAGE
 from fabric.plans.selectors import port_setting_label
 from fabric.topology import presentation
-from fabric.topology.fleet import MEASURES, fleet_tiles
+from fabric.topology.fleet import MEASURES, fleet_of
 from fabric.topology.layout import Screen, layout_chassis, planned_locations
 from fabric.topology.overview import overview_for
 from fabric.topology.presentation import ChassisView
@@ -107,7 +107,7 @@ def _chosen_chassis(
     person: User, board: StatusBoard, wanted: int, found: Mapping[int, ChassisView] | None
 ) -> dict[str, Any]:
     """Return the map, of those found if there was a search, and the chassis that is wanted, else the worst."""
-    tiles = [one for one in fleet_tiles(person, board) if found is None or one.id in found]
+    tiles = [one for one in fleet_of(person, board).tiles if found is None or one.id in found]
     if not tiles:
         return {"chassis": []}
     place = next((place for place, one in enumerate(tiles) if one.id == wanted), 0)

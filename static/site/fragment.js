@@ -41,3 +41,21 @@ export async function submitFragment(form, submitter, part) {
     submitter.disabled = false;
   }
 }
+
+/** Send a form by a script that names itself `by`; returns { done, sentence } with what the server tells besides. */
+export async function sendForm(form, submitter, by, lost) {
+  const body = new FormData(form, submitter);
+  try {
+    const answer = await fetch(submitter?.getAttribute("formaction") ?? form.getAttribute("action"), {
+      method: "POST",
+      body,
+      headers: { "X-Requested-With": by, Accept: "application/json" },
+    });
+    if (!answer.headers.get("Content-Type")?.startsWith("application/json")) {
+      return { done: false, sentence: "That did not work. Load the page again, and sign in if it asks for it." };
+    }
+    return { ...(await answer.json()), done: answer.ok };
+  } catch {
+    return { done: false, sentence: lost };
+  }
+}

@@ -48,8 +48,8 @@ function copyInput(part, replacement) {
   }
 }
 
-/** Replace the content of a part; the focus, open details and input stay. */
-function replace(part, replacement) {
+/** Replace the content of a part by that of another element; the focus, open details and input stay. */
+export function replace(part, replacement) {
   const focused = part.contains(document.activeElement) ? document.activeElement : null;
   const node = focused?.closest("[data-node]")?.dataset.node;
   const keep = focused?.dataset.keep;

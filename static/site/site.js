@@ -4,6 +4,7 @@ import "../telemetry/live/live-values.js";
 import "./copy.js";
 import "./refresh.js";
 import "../fabric/operations/compose.js";
+import "../fabric/compose/tasks.js";
 import "../fabric/plans/draft.js";
 import "../fabric/topology/screen.js";
 import "../telemetry/alerts/alert-badge.js";

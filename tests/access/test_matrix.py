@@ -44,6 +44,7 @@ EXCEPTIONS = {
     "accounts:passkey": (404, 200, 404, 404, 302),
     "accounts:provider_start": (302, 302, 302, 302, 302),
     "accounts:provider_callback": (302, 302, 302, 302, 302),
+    "fabric:compose": (400, 400, 403, 400, 302),
     "fabric:lease_request": (302, 200, 200, 200, 302),
     "history:throughput_csv": (200, 200, 200, 404, 302),
     "recommend:recommend_csv": (400, 400, 400, 400, 302),
@@ -67,7 +68,7 @@ RESTRICTED = {
         accounts:second_factor accounts:sign_in accounts:sign_in_passkey
     """,
     Audience.COMPOSERS: """
-        runs:run_from_file runs:run_new runs:runs_cancel sweeps:count sweeps:manifest sweeps:sweep_add
+        fabric:compose runs:run_from_file runs:run_new runs:runs_cancel sweeps:count sweeps:manifest sweeps:sweep_add
     """,
     Audience.ADMINISTRATORS: """
         accounts:approval_policy accounts:approvals

@@ -194,7 +194,8 @@ def bodies(lab: Lab) -> dict[str, dict[str, Any]]:
             "text": json.dumps(FILE), "make": "1", "seen": ownership_revision(), "drift": lab.arguments["drift"],
             "format": "csv", "destination": "download", "columns": ["id"],
             "wanted": json.dumps({"attachments": {lab.device.pk: None}}),
-            "devices": things, "approve": "1", "title": "Another", "all": "1",
+            "devices": things, "change": f"{lab.device.pk}::{lab.device.host_port_id or ''}",
+            "approve": "1", "title": "Another", "all": "1",
             "once_gpu": "3", "run": lab.arguments["run_cancel"], "ends_at": f"{month:%Y-%m-%dT%H:%M}",
         },
     }  # fmt: skip

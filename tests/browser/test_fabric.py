@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from tests.browser.conftest import hurried, opened
+from tests.browser.judging import judge
 from tests.site import RunningSite
 from tests.waiting import wait_for
 
@@ -35,11 +36,25 @@ def drawer(page: Page, chassis: str, number: int) -> str:
     return link.get_attribute("href") or ""
 
 
+def newest_task(page: Page) -> Locator:
+    """Return what was requested last, once the dialog is closed: the first of the task drawer, on another page too."""
+    expect(page.locator("#attach")).to_be_hidden()
+    page.goto(FALCON_1)
+    return page.locator("#tasks li").first
+
+
 def done(page: Page, site: RunningSite) -> None:
-    """See an operation end well, and go back to the topology."""
+    """See what was requested end well in the task drawer of the topology."""
+    task = newest_task(page)
+    with hurried(site):
+        expect(task.locator(".state.done")).to_be_visible()
+
+
+def mode_done(page: Page, site: RunningSite) -> None:
+    """See the change of a mode end well on the page of its operation."""
     page.wait_for_url("**/operations/**")
     with hurried(site):
-        expect(page.locator(".state.done")).to_be_visible()
+        expect(page.locator("main .state.done")).to_be_visible()
     expect(page.locator("#operation-status")).to_have_text("Done")
     page.goto(FALCON_1)
 
@@ -75,6 +90,85 @@ def test_a_gpu_is_moved_by_mouse_and_back_by_keyboard(page: Page, running_site: 
     page.keyboard.press("Enter")
     done(page, running_site)
     expect(page.locator(slot(page, "falcon-1", 1, 2))).to_contain_text("node-a")
+
+
+def test_two_gpus_are_given_to_a_host_with_few_keys_and_taken_back_where_one_is(
+    page: Page, running_site: RunningSite
+) -> None:
+    expect(page.locator("#freshness")).to_have_text("● Live")
+    target = page.locator(port(page, "falcon-1", "H2"))
+    keys = ["ArrowRight", "ArrowRight", "ArrowRight", "Control+Space", "ArrowRight", "Space", "Enter"]
+    for key in keys:
+        if key == "Enter":
+            expect(target).to_be_focused()  # the first port that they are not at
+            expect(page.locator("#picked")).to_contain_text("Holding 2 devices.")
+        page.keyboard.press(key)
+    expect(page.locator("#attach-words")).to_have_text("2 devices are moved to node-b (H2).")
+    rows = page.locator(".impacts li")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("node-a (H1) → node-b (H2)")
+    expect(rows.first.locator("[data-reading]")).to_contain_text("%")
+    judge(page, "two devices in the dialog")
+    expect(page.locator("#attach-yes")).to_be_focused()
+    page.keyboard.press("Enter")
+    assert len(keys) + 1 <= 14
+    # One stays where one is, and sees it there: also after a reload, and on another page.
+    expect(page.locator("#tasks li").first).to_contain_text("Move 2 devices to node-b (H2)")
+    assert page.url.endswith("/fabric/")
+    page.goto("/events/")
+    task = page.locator("#tasks li").first
+    judge(page, "the task drawer")
+    with hurried(running_site):
+        expect(task.locator(".state.done")).to_be_visible()
+    task.get_by_role("button", name="Undo").click()
+    expect(rows.first).to_contain_text("node-b (H2) → node-a (H1)")
+    page.click("#attach-yes")
+    expect(task).to_contain_text("Undo: Move 2 devices to node-b (H2)")
+    with hurried(running_site):
+        expect(task.locator(".state.done")).to_be_visible()
+    for _ in range(2):
+        task.get_by_role("button", name="Dismiss").click()
+    expect(page.locator("#tasks").get_by_text("Move 2 devices to node-b (H2)")).to_have_count(0)
+    page.goto("/fabric/")
+    expect(page.locator(slot(page, "falcon-1", 1, 3))).to_contain_text("node-a")
+
+
+def test_a_selection_is_extended_dragged_and_cleared(page: Page) -> None:
+    handle(page, "falcon-1", 1, 1).click()
+    handle(page, "falcon-1", 1, 4).click(modifiers=["Shift"])
+    expect(page.locator("#picked")).to_contain_text("Holding 4 devices.")
+    handle(page, "falcon-1", 1, 2).click()
+    expect(page.locator(".lifted")).to_have_count(3)
+    # Another drawer's device can only be detached together with them.
+    handle(page, "falcon-1", 2, 1).click()
+    expect(page.locator("#picked")).to_contain_text("They are in several drawers")
+    expect(page.locator(".takes")).to_have_count(0)
+    handle(page, "falcon-1", 2, 1).click()
+    # One of them takes all along, and their number follows the pointer.
+    page.locator(slot(page, "falcon-1", 1, 3)).hover()
+    page.mouse.down()
+    page.locator(port(page, "falcon-1", "H3")).hover()
+    expect(page.locator(".ghost")).to_have_text("3")
+    page.mouse.up()
+    expect(page.locator(".ghost")).to_have_count(0)
+    expect(page.locator("#attach-words")).to_have_text("3 devices are moved to node-c (H3).")
+    page.keyboard.press("Escape")
+    expect(page.locator("#attach")).to_be_hidden()
+    expect(page.locator(".lifted")).to_have_count(0)
+    # In the list by checkboxes, and by single clicks alone; to detach is never what is proposed.
+    page.goto("/fabric/?view=list")
+    boxes = page.locator("[data-pick]")
+    boxes.nth(0).click()
+    boxes.nth(2).click(modifiers=["Shift"])
+    expect(page.locator("#picked")).to_contain_text("Holding 3 devices.")
+    page.get_by_role("button", name="Attach…").click()
+    expect(page.locator(".impacts li")).to_have_count(3)
+    expect(page.locator("#attach-title")).to_have_text("Move 3 devices")
+    page.click("#attach-no")
+    expect(page.locator("[data-pick]:checked")).to_have_count(0)
+    boxes.nth(0).click()
+    page.keyboard.press("Escape")
+    expect(page.locator("[data-pick]:checked")).to_have_count(0)
 
 
 @pytest.mark.nightly
@@ -159,7 +253,7 @@ def test_a_mode_is_changed_only_after_a_dialog_has_said_what_it_does(page: Page,
     for name in ("Advanced", "Standard, one host"):
         change(name)
         page.get_by_role("button", name="Change mode now").click()
-        done(page, running_site)
+        mode_done(page, running_site)
 
 
 @pytest.mark.nightly
@@ -208,8 +302,9 @@ def test_the_rules_refusal_is_a_sentence(page: Page) -> None:
     page.locator(slot(page, "falcon-2", 1, 3)).click()
     page.select_option("#target", label="node-c (H2)")
     page.click("form[data-compose-form] button")
-    page.click("#attach-yes")
-    expect(page.locator(".notice.error")).to_contain_text("H2 reaches slots 5 to 8, not slot 3")
+    # It is said before it is asked for.
+    expect(page.locator("#attach-reason")).to_contain_text("H2 reaches slots 5 to 8, not slot 3")
+    expect(page.locator("#attach-yes")).to_be_disabled()
 
 
 def test_one_chassis_is_drawn_at_a_time_chosen_on_the_map_or_by_keys(page: Page) -> None:

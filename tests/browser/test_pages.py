@@ -13,7 +13,7 @@ from falconweb.navigation import addresses
 from tests.access.test_matrix import methods_of
 from tests.browser.conftest import hurried, opened, sign_in, watched
 from tests.browser.judging import axe, judge
-from tests.browser.test_fabric import FALCON_1, handle, port, slot
+from tests.browser.test_fabric import FALCON_1, handle, newest_task, port, slot
 from tests.site import RunningSite
 
 
@@ -99,10 +99,11 @@ def test_a_nic_is_attached_and_detached_by_form_and_its_operations_are_accessibl
         page.select_option("#target", label=target)
         page.click("form[data-compose-form] button")
         page.click("#attach-yes")
+        newest_task(page).get_by_role("link").click()
         page.wait_for_url("**/operations/**")
         judge(page, "an operation")
         with hurried(running_site):
-            expect(page.locator(".state.done")).to_be_visible()
+            expect(page.locator("main .state.done")).to_be_visible()
         judge(page, "an operation that is done")
         page.goto(FALCON_1)
         expect(page.locator(slot(page, "falcon-1", 1, 7))).to_contain_text(shown)

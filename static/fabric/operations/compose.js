@@ -1,94 +1,94 @@
-// Attach, detach and move on the topology: pick a device up by its handle, by drag or by Space, place it on a host
-// port, confirm.
+// Attach, detach and move on the topology and in the list: devices are picked up, by handle, checkbox, drag or Space,
+// placed on a host port, and confirmed.
 import { boxByKey } from "../../site/keyboard.js";
-import { whyNotCompose } from "../../telemetry/live/live.js";
+import { isOpen, openDialog } from "../compose/dialog.js";
 
-let picked = null;
-const dialog = () => document.getElementById("attach");
-const handleOf = (device) => (device?.nextElementSibling?.matches("[data-handle]") ? device.nextElementSibling : null);
-const chassisOf = (node) => Number(node.closest("[data-chassis]").dataset.chassis);
+const GHOST_OFFSET = 14; // px from the pointer
+const picked = []; // devices: a box of the picture, or a button of the list, in the order they were picked up
+let last = null; // the device that a range begins at
+const chassisOf = (node) => node.closest("[data-chassis]").dataset.chassis;
 
-function pick(device) {
-  picked?.classList.remove("lifted");
-  handleOf(picked)?.setAttribute("aria-pressed", "false");
-  picked = device;
-  handleOf(picked)?.setAttribute("aria-pressed", "true");
+/** What picks a device up: its handle in the picture, its checkbox in the list; null where it is not movable. */
+function gripOf(device) {
+  const [before, after] = [device?.previousElementSibling, device?.nextElementSibling];
+  return after?.matches("[data-handle]") ? after : before?.matches("[data-pick]") ? before : null;
+}
+
+const deviceOf = (grip) => (grip.matches("[data-pick]") ? grip.nextElementSibling : grip.previousElementSibling);
+
+/** The devices that are picked up together with another one: of its drawer. */
+const isBeside = (device, other) =>
+  device.dataset.drawer === other.dataset.drawer && chassisOf(device) === chassisOf(other);
+
+/** Hold these devices, and no others. */
+function hold(devices) {
+  for (const device of picked) markPicked(device, false);
+  picked.splice(0, Infinity, ...devices);
+  for (const device of picked) markPicked(device, true);
+  const count = picked.length;
   for (const port of document.querySelectorAll("[data-host-port]")) {
     const fits =
-      device !== null &&
-      port.dataset.drawer === device.dataset.drawer &&
-      port.dataset.hostPort !== device.dataset.expected &&
-      chassisOf(port) === chassisOf(device);
+      count > 0 &&
+      picked.every((one) => isBeside(one, port)) &&
+      picked.some(({ dataset }) => dataset.expected !== port.dataset.hostPort);
     port.classList.toggle("takes", fits);
   }
-  device?.classList.add("lifted");
-  document.getElementById("held").classList.toggle("held", device !== null);
-  document.getElementById("held-detach").hidden = !device?.dataset.expected;
-  document.getElementById("held-back").hidden = device === null;
+  const bar = document.getElementById("held");
+  if (!bar) return;
+  bar.classList.toggle("held", count > 0);
+  document.getElementById("held-attach").hidden = count === 0;
+  document.getElementById("held-detach").hidden = !picked.some(({ dataset }) => dataset.expected);
+  document.getElementById("held-back").hidden = count === 0;
   const status = document.getElementById("picked");
-  if (device === null) {
-    status.textContent = "";
-    return;
-  }
-  const targets = document.querySelectorAll("[data-host-port].takes").length;
+  if (count === 0) status.textContent = "";
+  else status.replaceChildren(...heldWords());
+}
+
+function markPicked(device, isHeld) {
+  device.classList.toggle("lifted", isHeld);
+  const grip = gripOf(device);
+  if (grip?.matches("[data-pick]")) grip.checked = isHeld;
+  else grip?.setAttribute("aria-pressed", String(isHeld));
+}
+
+/** What is held, and what to do next. */
+function heldWords() {
+  const [first] = picked;
+  const what = picked.length === 1 ? first.dataset.name : `${picked.length} devices`;
+  const isOneDrawer = picked.every((one) => isBeside(one, first));
+  const isInPicture = first.matches("a");
+  const next = !isOneDrawer
+    ? "They are in several drawers: they can only be detached together."
+    : !isInPicture
+      ? ""
+      : document.querySelector("[data-host-port].takes")
+        ? "Choose a marked host port."
+        : "There is no other host port for its drawer.";
   const keys = document.createElement("span");
   keys.className = "by-keys";
-  keys.textContent = `${device.dataset.expected ? " Delete detaches it." : ""} Escape puts it back.`;
-  const next = targets ? "Choose a marked host port." : "There is no other host port for its drawer.";
-  status.replaceChildren(`Holding ${device.dataset.name}. ${next}`, keys);
+  keys.textContent = ` Escape puts ${picked.length === 1 ? "it" : "them"} back.`;
+  return [`Holding ${what}. ${next}`, keys];
 }
 
-/** Cancel the move of the picked-up device, and focus it. */
+/** Pick one more device up, or put it back. */
+function toggle(device) {
+  hold(picked.includes(device) ? picked.filter((one) => one !== device) : [...picked, device]);
+  last = device;
+}
+
+/** Pick up all movable devices of a drawer from the last one to this one. */
+function extend(device) {
+  const all = [...document.querySelectorAll("[data-device]")].filter((one) => gripOf(one) && isBeside(one, device));
+  const ends = [all.indexOf(last), all.indexOf(device)].sort((one, other) => one - other);
+  if (ends[0] < 0) toggle(device);
+  else hold([...new Set([...picked, ...all.slice(ends[0], ends[1] + 1)])]);
+}
+
+/** Put everything back, and focus the last device. */
 function putBack() {
-  const back = picked;
-  pick(null);
+  const back = picked.at(-1);
+  hold([]);
   back?.focus({ preventScroll: true });
-}
-
-/** The host ports that a device could go to, as options of a select. */
-function targets(device) {
-  const own = device.querySelector("select");
-  const all = own
-    ? [...own.options].filter((one) => one.value)
-    : [...(device.closest("[data-chassis]").querySelector("template[data-targets]")?.content.children ?? [])].filter(
-        (one) => one.dataset.drawer === device.dataset.drawer && one.value !== device.dataset.expected,
-      );
-  return all.map((one) => new Option(one.text, one.value));
-}
-
-/** Open the dialog that confirms an operation and shows its impact; `target` is a host port's id, '' to detach. */
-function openDialog(device, target) {
-  const opened = dialog();
-  const form = opened.querySelector("form");
-  form.elements.device.value = device.dataset.device;
-  form.elements.expected.value = device.dataset.expected;
-  const select = form.elements.target;
-  select.replaceChildren(...targets(device));
-  if (device.dataset.expected) select.add(new Option("no host: detach", ""));
-  select.value = target ?? select.options[0]?.value ?? "";
-  const describe = () => {
-    const from = device.dataset.expected ? device.dataset.place : "";
-    const to = select.value ? select.selectedOptions[0]?.textContent : "";
-    const verb = !to ? "Detach" : from ? "Move" : "Attach";
-    document.getElementById("attach-title").textContent = `${verb} device`;
-    document.getElementById("attach-yes").textContent = `${verb} now`;
-    document.getElementById("attach-words").textContent = to
-      ? `${device.dataset.name} ${from ? `leaves ${from} and ` : ""}is attached to ${to}.`
-      : from
-        ? `${device.dataset.name} is detached from ${from}.`
-        : "There is no host port to attach it to.";
-    document.getElementById("attach-impact").textContent = from
-      ? "Checks running processes first; refused if in use. On a host without an agent, programs lose it at once."
-      : "No other device, host or tenant is touched.";
-    const reason = whyNotCompose(chassisOf(device));
-    document.getElementById("attach-reason").textContent = reason;
-    document.getElementById("attach-yes").disabled = reason !== "" || !(to || from);
-    // A draft changes nothing yet: values of a chassis may be old.
-    document.getElementById("attach-draft").disabled = !(to || from);
-  };
-  select.onchange = describe;
-  describe();
-  opened.showModal();
 }
 
 /** The nearest node of the picture in the direction of an arrow key. */
@@ -149,58 +149,65 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-if (dialog()) {
+if (document.getElementById("attach")) {
   document.addEventListener("keydown", (event) => {
     const device = event.target.closest?.("a[data-device]");
     const port = event.target.closest?.("[data-host-port]");
     if (event.key === " " && device) {
       event.preventDefault();
-      if (!handleOf(device)) return; // missing, busy, or not movable by this person
-      pick(picked === device ? null : device);
-      document.querySelector("[data-host-port].takes")?.focus();
+      if (!gripOf(device)) return; // missing, busy, or not movable by this person
+      if (event.shiftKey) extend(device);
+      else if (event.ctrlKey || picked.includes(device)) toggle(device);
+      else {
+        toggle(device);
+        document.querySelector("[data-host-port].takes")?.focus();
+      }
     } else if ((event.key === " " || event.key === "Enter") && port?.classList.contains("takes")) {
       event.preventDefault();
       openDialog(picked, port.dataset.hostPort);
-    } else if (event.key === "Delete" && picked?.dataset.expected && !dialog().open) {
+    } else if (event.key === "Delete" && picked.some(({ dataset }) => dataset.expected) && !isOpen()) {
       openDialog(picked, "");
-    } else if (event.key === "Escape" && picked && !dialog().open) {
+    } else if (event.key === "Escape" && picked.length && !isOpen()) {
       putBack();
+    } else if (event.key === "ArrowRight" && !event.defaultPrevented && event.target.matches?.("body, #content")) {
+      document.querySelector("a[data-device]")?.focus(); // into the first picture
     }
   });
   document.addEventListener("click", (event) => {
     const port = event.target.closest("[data-host-port].takes");
-    if (picked && port) {
+    if (picked.length && port) {
       event.preventDefault();
       openDialog(picked, port.dataset.hostPort);
     }
-    const handle = event.target.closest("[data-handle]");
-    if (handle) {
-      const device = handle.previousElementSibling;
-      if (picked === device) putBack();
-      else {
-        pick(device);
-        device.focus({ preventScroll: true });
-      }
+    const grip = event.target.closest("[data-handle], [data-pick]");
+    if (grip) {
+      const device = deviceOf(grip);
+      if (event.shiftKey) extend(device);
+      else toggle(device);
+      if (grip.matches("[data-handle]")) device.focus({ preventScroll: true });
     }
     const row = event.target.closest("button[data-compose]");
-    if (row) openDialog(row);
+    if (row) openDialog(picked.includes(row) ? picked : [row]);
+    if (event.target.id === "held-attach") openDialog(picked);
     if (event.target.id === "held-detach") openDialog(picked, "");
     if (event.target.id === "held-back") putBack();
-    if (event.target.id === "attach-no") dialog().close();
   });
 
   document.addEventListener("submit", (event) => {
     const form = event.target.closest("[data-compose-form]");
     if (!form) return;
     event.preventDefault();
-    openDialog(form, form.elements.target.value);
+    openDialog([form], form.elements.target.value);
   });
 
   // Pointer events, because SVG elements have no drag and drop. A mouse drags the whole box, a finger the handle:
   // elsewhere it scrolls.
   let start = null;
+  const ghost = document.createElement("div");
+  ghost.className = "ghost";
   const release = () => {
     start?.device.classList.remove("pressed");
+    ghost.remove();
     start = null;
   };
   document.addEventListener("pointerdown", (event) => {
@@ -208,15 +215,21 @@ if (dialog()) {
     release();
     const handle = event.target.closest("[data-handle]");
     const device = handle?.previousElementSibling ?? event.target.closest("svg [data-device]");
-    if (device && handleOf(device) && (handle || event.pointerType === "mouse")) {
-      start = { device, handle, before: picked, x: event.clientX, y: event.clientY, moved: false };
+    if (device && gripOf(device) && (handle || event.pointerType === "mouse")) {
+      start = { device, handle, before: [...picked], x: event.clientX, y: event.clientY, moved: false };
       device.classList.add("pressed"); // until it is released, no refresh replaces it
     }
   });
   document.addEventListener("pointermove", (event) => {
     if (start && !start.moved && Math.hypot(event.clientX - start.x, event.clientY - start.y) > 6) {
       start.moved = true;
-      pick(start.device);
+      if (!picked.includes(start.device)) hold([start.device]);
+      last = start.device;
+      ghost.textContent = picked.length;
+      document.body.append(ghost);
+    }
+    if (start?.moved) {
+      ghost.style.transform = `translate(${event.clientX + GHOST_OFFSET}px, ${event.clientY + GHOST_OFFSET}px)`;
     }
   });
   document.addEventListener("pointerup", (event) => {
@@ -227,26 +240,18 @@ if (dialog()) {
       const stop = (click) => click.preventDefault();
       document.addEventListener("click", stop, { capture: true, once: true });
       setTimeout(() => document.removeEventListener("click", stop, { capture: true }));
-      const isShakyClick = start.handle && over?.closest("[data-handle]") === start.handle;
-      if (port) openDialog(start.device, port.dataset.hostPort);
-      else pick(isShakyClick ? start.before : null);
+      if (port) openDialog(picked, port.dataset.hostPort);
+      else hold(start.before);
     }
     release();
   });
   document.addEventListener("pointercancel", () => {
-    if (start?.moved) pick(null);
+    if (start?.moved) hold(start.before);
     release();
   });
   document.addEventListener("dragstart", (event) => {
     if (event.target.closest?.("[data-device]")) event.preventDefault();
   });
   // Close events do not bubble, so they are captured. The focus returns to the picked-up device.
-  document.addEventListener(
-    "close",
-    (event) => {
-      if (event.target.id !== "attach") return;
-      putBack();
-    },
-    true,
-  );
+  document.addEventListener("close", (event) => event.target.id === "attach" && putBack(), true);
 }

@@ -1,24 +1,9 @@
 // The draft of a person: steps are added to it and removed from it without leaving the page.
+import { sendForm } from "../../site/fragment.js";
 import { isTyping } from "../../site/keyboard.js";
 import { refresh } from "../../site/refresh.js";
 
-/** Send a form; returns { done, sentence }. */
-async function send(form, submitter) {
-  const body = new FormData(form, submitter);
-  try {
-    const answer = await fetch(submitter?.getAttribute("formaction") ?? form.getAttribute("action"), {
-      method: "POST",
-      body,
-      headers: { "X-Requested-With": "draft", Accept: "application/json" },
-    });
-    if (!answer.headers.get("Content-Type")?.startsWith("application/json")) {
-      return { done: false, sentence: "That did not work. Load the page again, and sign in if it asks for it." };
-    }
-    return { done: answer.ok, sentence: (await answer.json()).sentence };
-  } catch {
-    return { done: false, sentence: "There is no connection to FalconWeb. Nothing was added. Try again." };
-  }
-}
+const LOST = "There is no connection to FalconWeb. Nothing was added. Try again.";
 
 /** Announce the outcome, and show it where it is an error. */
 function announce(sentence, done) {
@@ -35,7 +20,7 @@ document.addEventListener("submit", async (event) => {
   event.preventDefault();
   if (form.dataset.sending) return; // a double click adds it once
   form.dataset.sending = "yes";
-  const { done, sentence } = await send(form, event.submitter);
+  const { done, sentence } = await sendForm(form, event.submitter, "draft", LOST);
   delete form.dataset.sending;
   if (!adds) {
     announce(sentence, done);
