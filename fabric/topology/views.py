@@ -7,6 +7,7 @@ import json
 import platform
 from collections.abc import Collection, Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 import django
 from django.contrib import messages
@@ -99,7 +100,9 @@ def fabric(request: HttpRequest) -> HttpResponse:
             context["picture"] = layout_chassis(one, marks, board, screen)
         elif view == "list":
             context["planned"] = {**context.get("planned", {}), **planned_locations(one, marks)}
-    context |= {"view": view, "search": search, "board": board}
+    kept = urlencode({name: value for name, value in request.GET.items() if name not in {"chassis", "page"}})
+    tile_query = f"?{kept}&chassis=" if kept else "?chassis="
+    context |= {"view": view, "search": search, "board": board, "tile_query": tile_query}
     return render(request, "fabric/topology/fabric.html", context)
 
 
@@ -107,13 +110,14 @@ def _chosen_chassis(
     person: User, board: StatusBoard, wanted: int, found: Mapping[int, ChassisView] | None
 ) -> dict[str, Any]:
     """Return the map, of those found if there was a search, and the chassis that is wanted, else the worst."""
-    tiles = [one for one in fleet_of(person, board).tiles if found is None or one.id in found]
+    fleet = fleet_of(person, board)
+    tiles = tuple(one for one in fleet.tiles if found is None or one.id in found)
     if not tiles:
         return {"chassis": []}
     place = next((place for place, one in enumerate(tiles) if one.id == wanted), 0)
     chosen = tiles[place].id
     return {
-        "tiles": tiles,
+        "fleet": dataclasses.replace(fleet, tiles=tiles),
         "chosen": chosen,
         "number": place + 1,
         "before": tiles[place - 1],
