@@ -9,12 +9,25 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import Resolver404, resolve
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
 
+from accounts.access import person_of
 from accounts.audit.context import complete_origin, request_id
+from accounts.declaration import NO_PAGE, Audience, declare
 from core.errors import FalconWebError, Unavailable
 from falconweb.api.errors import CONTENT_TYPE, PREFIX, RETRY_AFTER, problem_document, unavailable_part
+from falconweb.search import search
 
 logger = logging.getLogger(__name__)
+
+
+@never_cache
+@require_GET
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE, section=None)
+def search_results(request: HttpRequest) -> HttpResponse:
+    """Show what is found by the words in `q`."""
+    return render(request, "site/search_results.html", {"groups": search(person_of(request), request.GET.get("q", ""))})
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:

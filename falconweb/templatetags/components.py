@@ -22,6 +22,12 @@ def fact(name: str, value: object) -> dict[str, Any]:
     return {"name": name, "value": value}
 
 
+@register.inclusion_tag("components/icon.html")
+def icon(name: str) -> dict[str, Any]:
+    """Show a symbol of site/icons.svg, which a word beside it or a label explains."""
+    return {"name": name}
+
+
 @register.inclusion_tag("components/table_head.html")
 def table_head(*columns: str) -> dict[str, Any]:
     """Show the head of a table; a column whose name begins with '#' has numbers."""

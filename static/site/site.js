@@ -9,15 +9,21 @@ import "../fabric/plans/draft.js";
 import "../fabric/topology/screen.js";
 import "../telemetry/alerts/alert-badge.js";
 import { isTyping } from "./keyboard.js";
+import { openPalette } from "./palette.js";
 
 const keys = document.getElementById("keys");
 
 document.addEventListener("keydown", (event) => {
+  if (event.key === "k" && (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey) {
+    event.preventDefault();
+    openPalette();
+  }
   if (isTyping(event)) return;
   const search = document.getElementById("search");
-  if (event.key === "/" && search) {
+  if (event.key === "/") {
     event.preventDefault();
-    search.focus();
+    if (search?.checkVisibility()) search.focus();
+    else if (!document.querySelector("dialog[open]")) openPalette();
   } else if (event.key === "?" && keys && !keys.open) {
     event.preventDefault();
     keys.showModal();

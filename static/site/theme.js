@@ -1,10 +1,12 @@
-// Chosen before the first paint, so that no page flashes in the other theme.
-const chosen = localStorage.getItem("theme");
-if (chosen) document.documentElement.dataset.theme = chosen;
+// Theme and sidebar: chosen before the first paint, so that no page flashes in the other theme, or moves.
+const root = document.documentElement;
+for (const name of ["theme", "sidebar"]) {
+  const chosen = localStorage.getItem(name);
+  if (chosen) root.dataset[name] = chosen;
+}
 
 addEventListener("DOMContentLoaded", () => {
   document.getElementById("theme")?.addEventListener("click", () => {
-    const root = document.documentElement;
     const dark = root.dataset.theme
       ? root.dataset.theme === "dark"
       : matchMedia("(prefers-color-scheme: dark)").matches;

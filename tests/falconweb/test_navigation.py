@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from django.conf import settings
 from django.test import Client
 
 from accounts.models import Role, User
-from falconweb.navigation import NavigationGroup, addresses, navigation, navigation_entries, section_of
+from falconweb.navigation import BAR, NavigationGroup, addresses, navigation, navigation_entries, section_of
 
 
 def test_every_page_is_somewhere() -> None:
@@ -25,12 +26,17 @@ def test_every_entry_is_shown() -> None:
     assert shown == {entry.label for _, entry in navigation_entries()}, "A new menu has its place in navigation.BAR"
 
 
+def test_every_menu_has_an_icon() -> None:
+    symbols = (settings.BASE_DIR / "static/site/icons.svg").read_text()
+    assert [label for label in BAR if f'<symbol id="{label.lower()}"' not in symbols] == []
+
+
 @pytest.mark.django_db
 @pytest.mark.parametrize(("role", "offered"), [(Role.ADMINISTRATOR, True), (Role.USER, False), (Role.VIEWER, False)])
 def test_administration_is_offered_to_administrators_alone(client: Client, role: Role, offered: bool) -> None:
     client.force_login(User.objects.create_user("ada", role=role))
     text = client.get("/").content.decode()
-    assert ("<summary>Administration</summary>" in text) is offered
+    assert ('<span class="label">Administration</span>' in text) is offered
     assert ('href="/people/"' in text) is offered
 
 

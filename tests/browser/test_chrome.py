@@ -1,0 +1,89 @@
+"""What is around each page: the search of the site, and the sidebar."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import opened, sign_in
+from tests.browser.judging import judge
+from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
+
+
+def test_the_search_opens_from_everywhere_and_leads_there_by_keyboard_alone(page: Page) -> None:
+    page.goto("/fabric/")
+    page.keyboard.press("/")
+    expect(page.locator("#search")).to_be_focused()  # of the page, where it has one
+    page.keyboard.press("Control+k")
+    field = page.get_by_role("combobox", name="Search")
+    expect(field).to_be_focused()
+    expect(page.get_by_role("option", name="Add chassis")).to_be_visible()
+    expect(page.locator("#palette-scope")).to_be_visible()
+    judge(page, "the search without words")
+    page.keyboard.type("node-b")
+    host = page.get_by_role("group", name="Hosts").get_by_role("option", name="node-b")
+    expect(host).to_have_attribute("aria-selected", "true")
+    expect(page.locator("#palette [role=status]")).to_have_text(re.compile(r"^\d+ results$"))
+    judge(page, "the search with results")
+    page.keyboard.press("ArrowDown")
+    expect(host).to_have_attribute("aria-selected", "false")
+    page.keyboard.press("ArrowUp")
+    expect(field).to_have_attribute("aria-activedescendant", str(host.get_attribute("id")))
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/hosts/*/")
+    page.keyboard.press("/")  # there is no search on this page
+    field.fill("nothing is called like this")
+    expect(page.locator("#palette [role=status]")).to_contain_text("Nothing found")
+    expect(field).to_have_attribute("aria-expanded", "false")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")
+    expect(field).to_be_hidden()
+
+
+def test_what_is_typed_fast_leads_to_its_own_result(page: Page) -> None:
+    page.goto("/hosts/")
+    page.get_by_role("button", name="Search Ctrl K").click()
+    page.keyboard.type("audit")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/audit/")
+
+
+def test_the_sidebar_is_words_or_icons_and_stays_so(page: Page) -> None:
+    page.goto("/plans/")
+    navigation = page.get_by_role("navigation", name="Main")
+    plans = navigation.get_by_role("link", name="Plans")
+    expect(plans).to_have_attribute("aria-current", "page")
+    wide = page.locator("main").bounding_box()
+    navigation.get_by_role("button", name="Icons only").click()
+    expect(plans).to_be_hidden()
+    narrow = page.locator("main").bounding_box()
+    assert wide is not None
+    assert narrow is not None
+    assert narrow["x"] < wide["x"] - 100
+    page.reload()
+    expect(plans).to_be_hidden()
+    judge(page, "with icons")
+    # The groups are menus then.
+    summary = navigation.locator("summary", has_text="Compose")
+    summary.focus()
+    page.keyboard.press("Enter")
+    expect(plans).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(plans).to_be_hidden()
+    expect(summary).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(plans).to_be_visible()
+    judge(page, "with a menu of an icon")
+    navigation.get_by_role("button", name="Icons only").click()
+    expect(plans).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [390, 720])
+def test_without_scripts_the_navigation_is_there(browser: Browser, running_site: RunningSite, width: int) -> None:
+    with opened(browser, running_site, viewport={"width": width, "height": 900}, java_script_enabled=False) as context:
+        page = sign_in(context, "administrator", ADMINISTRATOR_PASSWORD)
+        expect(page.get_by_role("navigation", name="Main").get_by_role("link", name="Overview")).to_be_visible()
+        page.locator("summary", has_text="Compose").click()
+        expect(page.get_by_role("link", name="Plans").first).to_be_visible()
