@@ -73,6 +73,7 @@ class User(AbstractUser):
     role = models.CharField(max_length=20, choices=Role, default=Role.VIEWER)
     tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.PROTECT, related_name="people")
     previous_login = models.DateTimeField(null=True, blank=True, editable=False)
+    notices_seen_at = models.DateTimeField(default=timezone.now, editable=False)  # what ended later is new
 
     backend: str  # of whom `authenticate` returned: the backend that knew them
 

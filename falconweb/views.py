@@ -10,13 +10,15 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import Resolver404, resolve
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
 from accounts.audit.context import complete_origin, request_id
 from accounts.declaration import NO_PAGE, Audience, declare
 from core.errors import FalconWebError, Unavailable
 from falconweb.api.errors import CONTENT_TYPE, PREFIX, RETRY_AFTER, problem_document, unavailable_part
+from falconweb.notices import notices_for, notices_seen
 from falconweb.search import search
 
 logger = logging.getLogger(__name__)
@@ -28,6 +30,17 @@ logger = logging.getLogger(__name__)
 def search_results(request: HttpRequest) -> HttpResponse:
     """Show what is found by the words in `q`."""
     return render(request, "site/search_results.html", {"groups": search(person_of(request), request.GET.get("q", ""))})
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+@declare(Audience.EVERYBODY, audited_as=Action.PREFERENCE_SET, no_page_test=NO_PAGE, section=None)
+def notices(request: HttpRequest) -> JsonResponse:
+    """Return the notifications in the header; POST marks all of them as seen."""
+    person = person_of(request)
+    if request.method == "POST":
+        notices_seen(person)
+    return JsonResponse(notices_for(person))
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:

@@ -11,6 +11,7 @@ class Action(models.TextChoices):
     SIGN_IN = "account.sign_in", "Sign in"
     SIGN_OUT = "account.sign_out", "Sign out"
     PASSWORD_CHANGE = "account.password", "Change the own password"
+    PREFERENCE_SET = "account.preference", "Change what the interface shows to oneself"
     SIGN_IN_CONFIRM = "account.confirm", "Confirm the sign-in"
     PASSWORD_FORGOTTEN = "account.password_forgotten", "Request a mail to set a new password"
     PASSWORD_MAIL = "person.password_mail", "Send a mail to set a new password"

@@ -7,8 +7,8 @@ import "../fabric/operations/compose.js";
 import "../fabric/compose/tasks.js";
 import "../fabric/plans/draft.js";
 import "../fabric/topology/screen.js";
-import "../telemetry/alerts/alert-badge.js";
 import { isTyping } from "./keyboard.js";
+import "./notices.js";
 import { openPalette } from "./palette.js";
 
 const keys = document.getElementById("keys");

@@ -8,7 +8,6 @@ app_name = "alerts"
 urlpatterns = [
     path("", views.alerts, name="alerts"),
     path("alerts.csv", views.alerts_csv, name="alerts_csv"),
-    path("badge/", views.badge, name="badge"),
     path("e-mail/", views.own_mails, name="own_mails"),
     path("acknowledge/", views.acknowledge, name="acknowledge"),
     path("<int:pk>/", views.alert, name="alert"),

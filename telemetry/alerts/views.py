@@ -7,10 +7,8 @@ from urllib.parse import urlencode
 from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render, resolve_url
-from django.urls import reverse
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
@@ -27,7 +25,6 @@ from telemetry.alerts.route_services import own_mails_set
 from telemetry.alerts.selectors import (
     ALERT_COLUMNS,
     AlertFilter,
-    active_alerts_for,
     alert_lines,
     alert_rows,
     alert_views,
@@ -137,31 +134,3 @@ def own_mails(request: HttpRequest) -> HttpResponse:
         words = "of critical alerts" if row and row.severity == AlertSeverity.CRITICAL else "of all alerts"
         messages.success(request, f"E-mail {words} goes to {person.email}." if row else "No more e-mail of alerts.")
     return redirect("alerts:alerts")
-
-
-@never_cache
-@require_GET
-@declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
-def badge(request: HttpRequest) -> JsonResponse:
-    """Return the state in the header: number of active alerts, highest severity, and the worst alert."""
-    found = active_alerts_for(person_of(request))
-    return JsonResponse(
-        {
-            "worst": found.worst,
-            "critical": found.critical,
-            "warning": found.warning,
-            "loudest": found.worst_unacknowledged,
-            "alerts": [
-                {
-                    "url": reverse("alerts:alert", args=[one.id]),
-                    "severity": one.severity,
-                    "title": one.title,
-                    "subject": one.subject_name,
-                    "chassis": one.chassis.name,
-                    "value": one.value_words,
-                    "acknowledged": one.state == "acknowledged",
-                }
-                for one in found.views
-            ],
-        }
-    )

@@ -49,7 +49,7 @@ OWN = {
     Action.SIGN_IN, Action.SIGN_OUT, Action.PASSWORD_CHANGE, Action.TOKEN_CREATE, Action.DASHBOARD_ADD,
     Action.PASSKEY_ADD, Action.TOTP_ADD, Action.TOTP_REMOVE, Action.RECOVERY_CODES_RENEW,
     Action.DEPLOYMENT_MAKE, Action.EVENT_VIEW_ADD, Action.RECOMMENDATION_ASK, Action.SIGN_IN_CONFIRM,
-    Action.SESSIONS_END, Action.ACCESS_END, Action.ALERT_OWN_MAILS,
+    Action.SESSIONS_END, Action.ACCESS_END, Action.ALERT_OWN_MAILS, Action.PREFERENCE_SET,
 }  # fmt: skip
 # What no body of these tests gets an administrator: the BMC is asked first and does not answer, who gives leases asks
 # nobody for one, whoever is signed in does not sign in, no passkey or app answers, no password is right, and nobody

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import opened, sign_in
+from tests.browser.conftest import hurried, opened, sign_in
 from tests.browser.judging import judge
 from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
+from tests.waiting import wait_for
+
+
+def token(page: Page) -> dict[str, str]:
+    """Return the header without which a signed-in browser's request changes nothing."""
+    return {"X-CSRFToken": next(str(one["value"]) for one in page.context.cookies() if one["name"] == "csrftoken")}
+
+
+def is_done(page: Page, operation: str) -> bool:
+    """Return whether an operation, by its address, is done."""
+    return bool(page.request.get(operation).json()["state"] == "done")
 
 
 def test_the_search_opens_from_everywhere_and_leads_there_by_keyboard_alone(page: Page) -> None:
@@ -48,6 +60,37 @@ def test_what_is_typed_fast_leads_to_its_own_result(page: Page) -> None:
     page.keyboard.type("audit")
     page.keyboard.press("Enter")
     page.wait_for_url("**/audit/")
+
+
+def test_the_bell_tells_what_of_own_work_has_ended_until_it_is_seen(page: Page, running_site: RunningSite) -> None:
+    page.goto("/hosts/")
+    page.request.post("/notices/", headers=token(page))
+    bell = page.locator("#notices > summary")
+    (nic,) = [
+        one for one in page.request.get("/api/v1/devices/?search=ConnectX").json()["results"]
+        if one["host_port_id"] is None
+    ][:1]  # fmt: skip
+    ports = page.request.get("/api/v1/host-ports/").json()["results"]
+    port = next(one for one in ports if one["drawer_id"] == nic["drawer_id"])
+    for target in (port["id"], None):
+        with hurried(running_site, "falcon-1", "falcon-2"):
+            wanted = {"device_id": nic["id"], "target_host_port_id": target}
+            asked = page.request.post("/api/v1/operations/", data=wanted, headers=token(page))
+            assert asked.status == 202, asked.text()
+            where = asked.headers["location"]
+            wait_for(partial(is_done, page, where), "it was not done", seconds=60)
+    page.reload()
+    expect(page.locator("#notices [data-name]")).to_contain_text("2 new of your work")
+    bell.focus()
+    page.keyboard.press("Enter")
+    entry = page.locator("#notices li.new a").first
+    expect(entry).to_contain_text("Done, just now, new")
+    judge(page, "with the list of the bell")
+    page.get_by_role("button", name="Mark all as seen").click()
+    expect(page.locator("#notices li.new")).to_have_count(0)
+    expect(page.locator("#notices [data-name]")).to_contain_text("0 new of your work")
+    page.keyboard.press("Escape")
+    expect(bell).to_be_focused()
 
 
 def test_the_sidebar_is_words_or_icons_and_stays_so(page: Page) -> None:

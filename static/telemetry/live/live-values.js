@@ -2,7 +2,7 @@
 
 import { element } from "../../site/dom.js";
 import { formatPercent, formatValue } from "../../site/format.js";
-import { worstSeverity } from "../alerts/alert-badge.js";
+import { worstSeverity } from "../../site/notices.js";
 import { formatAge, headerSentence, isOutdated, worstState } from "./connection.js";
 import { connection, freshness, newestFrame, shownChassis, whyNotCompose } from "./live.js";
 import { busierLoad, linkLoad, loadStep } from "./readings.js";

@@ -171,10 +171,10 @@ def test_viewers_look_on(lab: Lab) -> None:
 
 
 def test_the_mark_in_the_header_counts_what_rings_and_no_more(lab: Lab, three: list[Alert]) -> None:
-    found = lab.client(lab.administrator).get("/alerts/badge/").json()
+    found = lab.client(lab.administrator).get("/notices/").json()
     assert (found["worst"], found["critical"], found["warning"], found["loudest"]) == ("Critical", 2, 1, "Critical")
     assert found["alerts"][0]["subject"] == "GPU 2"
-    mine = lab.client(lab.user).get("/alerts/badge/").json()
+    mine = lab.client(lab.user).get("/notices/").json()
     assert (mine["critical"], mine["warning"], mine["loudest"]) == (1, 1, "Warning")
     values = SilenceValues(ends_at=timezone.now() + timedelta(hours=1), why="Fans", severity="Critical")
     silence_add(person=lab.administrator, values=values)
@@ -294,5 +294,5 @@ def test_a_list_of_many_costs_as_many_queries_as_one_of_few(lab: Lab, django_ass
     )
     with django_assert_max_num_queries(20):
         client.get("/alerts/")
-    with django_assert_max_num_queries(12):
-        client.get("/alerts/badge/")
+    with django_assert_max_num_queries(15):
+        client.get("/notices/")

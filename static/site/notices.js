@@ -1,0 +1,106 @@
+// The bell in the header of every page: how many alerts fire and how severe they are, which own work has ended, and both
+// as a list. It dispatches "falconweb:alarm" on the document; see worstSeverity.
+import { element } from "./dom.js";
+
+const EVERY = 15_000; // ms
+const HIDDEN_EVERY = 60_000; // ms, in a tab out of sight
+const SIGNS = { Critical: "▲", Warning: "▼" };
+const menu = document.getElementById("notices");
+const panel = menu?.querySelector(".panel");
+const form = menu?.querySelector("form");
+
+let severity = "";
+let timer = 0;
+let shown = "";
+let isStopped = false;
+
+/** The severity of the worst alert that nobody has acknowledged: "Critical", "Warning" or "". */
+export const worstSeverity = () => severity;
+
+const counted = (count, one, several) => `${count} ${count === 1 ? one : several}`;
+
+function alertEntry(alert) {
+  const className = alert.severity.toLowerCase();
+  const sign = element("span", { className, ariaHidden: "true" }, SIGNS[alert.severity] ?? "○");
+  const state = alert.acknowledged ? ", acknowledged" : "";
+  const words = element(
+    "span",
+    {},
+    element("span", {}, `${alert.title}${alert.value ? `: ${alert.value}` : ""}`),
+    element("small", {}, `${alert.severity}, ${alert.subject} of ${alert.chassis}${state}, ${alert.ago}`),
+  );
+  return element("li", {}, element("a", { href: alert.url }, sign, words));
+}
+
+function workEntry(work) {
+  const words = element(
+    "span",
+    {},
+    element("span", {}, work.words),
+    element("small", {}, `${work.state}, ${work.ago}${work.is_new ? ", new" : ""}`),
+  );
+  const sign = element("span", { className: `state ${work.look}`, ariaHidden: "true" });
+  return element("li", { className: work.is_new ? "new" : "" }, element("a", { href: work.url }, sign, words));
+}
+
+function showMenu(found) {
+  const alerts = found.critical + found.warning;
+  const count = alerts + found.unseen;
+  menu.classList.toggle("critical", found.worst === "Critical");
+  const name = [
+    `${counted(alerts, "alert", "alerts")}, ${found.critical} critical`,
+    `${found.unseen} new of your work`,
+  ].join(", ");
+  menu.querySelector("summary").title = name;
+  menu.querySelector("[data-count]").textContent = count ? `${SIGNS[found.worst] ?? ""} ${count}`.trim() : "";
+  menu.querySelector("[data-name]").textContent = `Notifications: ${name}`;
+  const all = alerts > found.alerts.length ? `All ${alerts} alerts` : "All alerts";
+  const link = element("li", {}, element("a", { href: "/alerts/" }, all));
+  const [firing, work] = menu.querySelectorAll("ul");
+  firing.replaceChildren(...found.alerts.map(alertEntry), link);
+  work.replaceChildren(...found.work.map(workEntry));
+  menu.querySelector("[data-no-work]").hidden = found.work.length > 0;
+  form.hidden = found.unseen === 0;
+}
+
+function show(found) {
+  severity = found.loudest;
+  const text = JSON.stringify(found);
+  // Nothing is replaced that somebody goes through by keyboard.
+  if (text !== shown && !panel.contains(document.activeElement)) {
+    shown = text;
+    showMenu(found);
+  }
+  document.dispatchEvent(new CustomEvent("falconweb:alarm"));
+}
+
+async function load(options = {}) {
+  clearTimeout(timer);
+  if (isStopped) return;
+  try {
+    const answer = await fetch(form.action, { headers: { Accept: "application/json" }, ...options });
+    if (answer.ok && !answer.redirected) show(await answer.json());
+  } catch {
+    // No connection: the header shows it, and the bell stays as it was.
+  }
+  schedule(document.hidden ? HIDDEN_EVERY : EVERY);
+}
+
+function schedule(pause) {
+  clearTimeout(timer);
+  timer = setTimeout(load, pause);
+}
+
+if (menu) {
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    menu.querySelector("summary").focus(); // the button goes
+    load({ method: "POST", body: new FormData(form) });
+  });
+  document.addEventListener("falconweb:signed-out", () => {
+    isStopped = true;
+  });
+  document.addEventListener("falconweb:changed", ({ detail }) => schedule(500 + Math.random() * 1000 * detail.within));
+  document.addEventListener("visibilitychange", () => document.hidden || load());
+  load();
+}
