@@ -13,6 +13,8 @@ from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 from django.utils import timezone
 
+from core.database import natural
+
 
 class Tenant(models.Model):
     """A group of users who share devices and host ports; a device is assigned to at most one tenant at a time."""
@@ -21,7 +23,7 @@ class Tenant(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
-        ordering = ["name"]
+        ordering = [natural("name")]
 
     def __str__(self) -> str:
         return self.name

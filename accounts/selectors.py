@@ -12,6 +12,7 @@ from django.http import QueryDict
 from django.utils import timezone
 
 from accounts.models import Tenant, Token, User
+from core.database import natural
 
 MAX_WORDS = 20
 UNUSED_DAYS = 90
@@ -88,7 +89,7 @@ def find_people(search: str) -> QuerySet[User]:
 
 def find_tenants(search: str) -> list[TenantRow]:
     """Return tenants whose name contains every word of `search`."""
-    tenants = Tenant.objects.annotate(people_count=Count("people")).order_by("name")
+    tenants = Tenant.objects.annotate(people_count=Count("people")).order_by(natural("name"))
     for word in _words(search):
         tenants = tenants.filter(name__icontains=word)
     rows = list(tenants)

@@ -16,6 +16,7 @@ from benchmarks.model.topology import Topology
 from benchmarks.runs.results import observations
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.topology import composition_topology
+from core.database import natural
 from core.errors import Invalid, NotFound
 from core.text import parse_id
 from fabric.inventory.models import Device, Host, HostPort
@@ -45,7 +46,7 @@ def target_topology(person: User, place: DeploymentTarget) -> Topology:
 
 
 def visible_hosts(person: User) -> list[tuple[int, str]]:
-    return list(Host.objects.visible_to(person).order_by("name").values_list("pk", "name"))
+    return list(Host.objects.visible_to(person).order_by(natural("name")).values_list("pk", "name"))
 
 
 def _target_composition(person: User, place: DeploymentTarget) -> Composition:

@@ -31,6 +31,7 @@ from benchmarks.runs.results import Summary
 from benchmarks.runs.selectors import EXECUTOR_LABELS, STATE_GROUPS, RunFilter, run_list
 from benchmarks.sweeps.models import Sweep
 from benchmarks.workloads.catalogue import CATALOGUE, workload_title
+from core.database import natural
 from core.errors import Invalid, NotFound
 from core.text import parse_id
 from fabric.inventory.models import Host
@@ -298,7 +299,7 @@ def visible_workloads(person: User) -> list[tuple[str, str]]:
 def visible_hosts(person: User) -> list[Host]:
     """Return the hosts of completed runs that a person sees, by name."""
     seen = Run.objects.visible_to(person).filter(state=Run.State.COMPLETED).exclude(host=None)
-    return list(Host.objects.filter(pk__in=seen.order_by().values("host")).order_by("name"))
+    return list(Host.objects.filter(pk__in=seen.order_by().values("host")).order_by(natural("name")))
 
 
 def requested_sweeps(person: User, query: FigureQuery) -> list[Sweep]:

@@ -21,6 +21,7 @@ from benchmarks.runs.topology import (
     own_drive,
     own_drive_storage,
 )
+from core.database import natural
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import attached_devices, chassis_serial_numbers, latest_report
 from fabric.inventory.models import Device, Drawer, Host, HostPort
@@ -82,7 +83,7 @@ def recommendation_pool(person: User) -> RecommendationPool:
     return RecommendationPool(
         hosts={
             host.pk: _host_pool(host, agents.get(host.pk), neighbours.get(host.pk, []), held, of_chassis)
-            for host in hosts.order_by("name")
+            for host in hosts.order_by(natural("name"))
         },
         drawers=drawers,
         devices={row.pk: _free_device(row) for row in free},

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from accounts.models import User
 from benchmarks.runs.models import Hold, Run
 from benchmarks.runs.topology import model_name, own_drive
+from core.database import natural
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import (
     attached_devices,
@@ -99,13 +100,13 @@ class _ChoiceReader:
     """Reads the visible part of all chassis once for all hosts."""
 
     def __init__(self, person: User) -> None:
-        ports = HostPort.objects.visible_to(person).order_by("chassis__name", "number", "pk")
+        ports = HostPort.objects.visible_to(person).order_by(natural("chassis__name"), "number", "pk")
         self.port_ids = {port.pk for port in ports}
         self.ports: dict[int | None, list[HostPort]] = {}
         for port in ports:
             if port.host_id is not None and port.missing_since is None:
                 self.ports.setdefault(port.host_id, []).append(port)
-        self.hosts = Host.objects.visible_to(person).order_by("name")
+        self.hosts = Host.objects.visible_to(person).order_by(natural("name"))
         if not person.is_administrator:
             self.hosts = self.hosts.filter(pk__in=self.ports)
         rows = Device.objects.visible_to(person).filter(missing_since=None).exclude(endpoint_uri="")

@@ -42,6 +42,7 @@ from benchmarks.runs.selectors import (
 from benchmarks.runs.services import run_cancel, run_create, run_delete, run_retry, run_return
 from benchmarks.runs.topology import gpu_labels, recorded_topology
 from benchmarks.workloads.catalogue import CATALOGUE
+from core.database import natural
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, FalconWebError, Invalid, NotFound
 from core.local_pages import next_page
@@ -94,7 +95,7 @@ def runs(request: HttpRequest) -> HttpResponse:
         "states": [*STATE_GROUPS.items(), *Run.State.choices],
         "provenances": Run.Provenance.choices,
         "executors": EXECUTOR_LABELS.items(),
-        "hosts": Host.objects.filter(runs__in=seen).distinct().order_by("name"),
+        "hosts": Host.objects.filter(runs__in=seen).distinct().order_by(natural("name")),
         "people": seen.order_by("requested_by_name").values_list("requested_by_name", flat=True).distinct(),
         "sorts": SORT_FIELDS,
     }

@@ -15,6 +15,7 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
+from core.database import natural
 from core.errors import FalconWebError, Invalid
 from core.text import parse_id
 from fabric.allocation.document import FORMATS, Format
@@ -115,11 +116,11 @@ def _report_context(file: AllocationFile) -> dict[str, Any]:
 
 
 def _page(request: HttpRequest, person: User, found: dict[str, Any], *, status: int = 200) -> HttpResponse:
-    chassis = Chassis.objects.visible_to(person).order_by("name")
+    chassis = Chassis.objects.visible_to(person).order_by(natural("name"))
     context = {
         **found,
         "chassis": chassis,
-        "tenants": exportable_tenants(person).order_by("name"),
+        "tenants": exportable_tenants(person).order_by(natural("name")),
         "formats": FORMATS,
         "ways": MAPPING_MODES.items(),
         "may_import": person.may_compose,

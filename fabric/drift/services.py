@@ -17,6 +17,7 @@ from accounts.approvals.services import Proposal, two_people
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, audited
 from accounts.models import User
+from core.database import natural
 from core.errors import Conflict, Forbidden, Invalid, NotFound
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
@@ -147,7 +148,7 @@ def _reapply_effects(person: User, rows: Sequence[Drift], visibility: DriftVisib
         for row in moved
     ]
     return ReapplyEffects(
-        detached=tuple(part_name(device) for device in devices.order_by("chassis__name", "pk")),
+        detached=tuple(part_name(device) for device in devices.order_by(natural("chassis__name"), "pk")),
         cables=tuple(cables),
         key=" ".join([*sorted(f"device-{pk}" for pk in out), *sorted(f"cable-{row.pk}" for row in moved)]),
     )

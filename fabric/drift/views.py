@@ -15,6 +15,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.models import User
 from accounts.visibility import row_or_404
+from core.database import natural
 from core.errors import Conflict
 from core.local_pages import next_page
 from core.text import parse_id
@@ -34,7 +35,7 @@ def drifts(request: HttpRequest) -> HttpResponse:
     ended = request.GET.get("show") == "ended"
     rows = drift_rows(person, chassis=chassis, is_open=not ended)
     if not ended:
-        rows = rows.order_by("chassis__name", "chassis", "-noticed_at", "-pk")
+        rows = rows.order_by(natural("chassis__name"), "chassis", "-noticed_at", "-pk")
     page = Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page"))
     views = drift_views(person, page.object_list)
     context = {

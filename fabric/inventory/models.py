@@ -14,6 +14,7 @@ from django.db.models import Q
 from accounts.models import Tenant
 from accounts.visibility import RestrictedQuerySet
 from core import credentials
+from core.database import natural
 from fabric.bmc.types import BmcAddress, CertificateTrust, Dialect
 
 
@@ -59,7 +60,7 @@ class Chassis(models.Model):
     objects = GrantedQuerySet.as_manager()
 
     class Meta:
-        ordering = ["name"]
+        ordering = [natural("name")]
         verbose_name_plural = "chassis"
 
     def __str__(self) -> str:
@@ -112,7 +113,7 @@ class Host(models.Model):
     objects = GrantedQuerySet.as_manager()
 
     class Meta:
-        ordering = ["name"]
+        ordering = [natural("name")]
 
     def __str__(self) -> str:
         return self.name

@@ -333,15 +333,10 @@ class LeaseCalendar(APIView):
         shown = lease_calendar(
             person_of(request),
             first=first,
-            step="weeks" if request.query_params.get("step") == "weeks" else "days",
+            span="weeks" if request.query_params.get("step") == "weeks" else "days",
             chassis=query_integer(request, "chassis_id"),
         )
-        rows = [
-            {"place": group.label, "label": row.label, "about": row.about, "blocks": row.blocks}
-            for group in shown.groups
-            for row in group.rows
-        ]
-        return Response(CalendarRowSerializer(rows, many=True).data)
+        return Response(CalendarRowSerializer(shown.rows, many=True).data)
 
 
 def _with_parts(values: dict[str, Any]) -> dict[str, Any]:

@@ -10,21 +10,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import groupby
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+from django.core.paginator import Page, Paginator
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.dateparse import parse_date
 
 from accounts.models import User
+from core.text import natural_key
 from fabric.inventory.models import Chassis, Device, HostPort
 from fabric.leases.models import Lease, LeaseItem
 from fabric.leases.rules import TimeSpan
 
-CalendarStep = Literal["days", "weeks"]
-COLUMNS: Final[dict[CalendarStep, int]] = {"days": 14, "weeks": 12}
+# Of pages: a week, or five of them; of the API: 14 days, or 12 weeks.
+CalendarSpan = Literal["week", "month", "days", "weeks"]
+COLUMNS: Final[dict[CalendarSpan, int]] = {"week": 7, "month": 35, "days": 14, "weeks": 12}
+FROM_MONDAY: Final = {"week", "month", "weeks"}
 EARLIEST, LATEST = date(2000, 1, 1), date(2200, 1, 1)
-DAYS: Final[dict[CalendarStep, int]] = {"days": 1, "weeks": 7}
+LINES_A_PAGE = 40
 
 
 @dataclass(frozen=True)
@@ -47,30 +51,42 @@ class CalendarCell:
 
 @dataclass(frozen=True)
 class CalendarRow:
+    """A part as the user sees it: `place` is its chassis and drawer."""
+
+    chassis: str
+    drawer: str
     label: str
     about: str
     blocks: tuple[CalendarBlock, ...]
-    cells: tuple[CalendarCell, ...]
+
+    @property
+    def place(self) -> str:
+        """The chassis and the drawer."""
+        return f"{self.chassis} {self.drawer}".strip()
 
 
 @dataclass(frozen=True)
 class CalendarGroup:
+    """Rows of a chassis or tenant on a page, with their cells; `count` is of all, which `is_whole` groups show."""
+
     label: str
-    rows: tuple[CalendarRow, ...]
+    count: int
+    is_whole: bool
+    rows: tuple[tuple[CalendarRow, tuple[CalendarCell, ...]], ...]
 
 
 @dataclass(frozen=True)
 class CalendarGrid:
     """The calendar of some days or weeks; `first` is the first day."""
 
-    step: CalendarStep
+    span: CalendarSpan
     first: date
     columns: tuple[date, ...]
-    groups: tuple[CalendarGroup, ...]
+    rows: tuple[CalendarRow, ...]
 
     @property
     def last(self) -> date:
-        return self.columns[-1] + timedelta(days=DAYS[self.step] - 1)
+        return self.columns[-1] + timedelta(days=_days(self.span) - 1)
 
     @property
     def earlier(self) -> date:
@@ -82,6 +98,38 @@ class CalendarGrid:
         """The first day of the next calendar."""
         return self.last + timedelta(days=1)
 
+    def cells(self, row: CalendarRow) -> tuple[CalendarCell, ...]:
+        """Return a row as cells, which are as wide together as the calendar."""
+        spans = [TimeSpan(_midnight(day), _midnight(day + timedelta(days=_days(self.span)))) for day in self.columns]
+        in_columns = (tuple(block for block in row.blocks if block.span.overlaps(span)) for span in spans)
+        return tuple(CalendarCell(len(list(group)), here) for here, group in groupby(in_columns))
+
+    def page(self, *, by_tenant: bool = False, opened: str = "", number: str | None = None) -> Page[CalendarGroup]:
+        """Return a page of groups; unless all rows fit on one, those without leases show only in the opened group."""
+        groups: dict[str, list[CalendarRow]] = defaultdict(list)
+        for row in self.rows:
+            for name in {block.text for block in row.blocks} if by_tenant else (row.chassis,):
+                groups[name].append(row)
+        # Of a tenant nothing is hidden: all of it is leased.
+        whole = set(groups) if by_tenant or len(self.rows) <= LINES_A_PAGE else {opened}
+        lines: list[tuple[str, CalendarRow | None]] = []
+        for name, rows in sorted(groups.items(), key=lambda one: natural_key(one[0].casefold())):
+            shown = [row for row in rows if row.blocks or name in whole]
+            lines += [(name, row) for row in shown] or [(name, None)]
+        # The opened group comes first, then those with leases.
+        lines.sort(key=lambda line: (line[0] != opened, line[1] is None))
+        page: Page[Any] = Paginator(lines, LINES_A_PAGE).get_page(number)
+        page.object_list = [
+            CalendarGroup(
+                label=name,
+                count=len(groups[name]),
+                is_whole=name in whole,
+                rows=tuple((row, self.cells(row)) for _, row in found if row is not None),
+            )
+            for name, found in groupby(page.object_list, key=lambda line: line[0])
+        ]
+        return page
+
 
 def parse_first_day(text: str) -> date | None:
     """Return a day of a query, None for anything else and for one that no calendar shows."""
@@ -92,19 +140,23 @@ def parse_first_day(text: str) -> date | None:
     return day if day is not None and EARLIEST <= day <= LATEST else None
 
 
-def lease_calendar(person: User, *, first: date, step: CalendarStep, chassis: int | None = None) -> CalendarGrid:
+def lease_calendar(person: User, *, first: date, span: CalendarSpan, chassis: int | None = None) -> CalendarGrid:
     """Return the calendar from a day on; weeks begin on Mondays. The number of queries is constant."""
-    if step == "weeks":
+    if span in FROM_MONDAY:
         first -= timedelta(days=first.weekday())
-    columns = tuple(first + timedelta(days=DAYS[step] * place) for place in range(COLUMNS[step]))
-    visible = Chassis.objects.visible_to(person).order_by("name")
-    rows = list(visible if chassis is None else visible.filter(pk=chassis))
-    whole = TimeSpan(_midnight(columns[0]), _midnight(columns[-1] + timedelta(days=DAYS[step])))
-    items = _items(whole, [row.pk for row in rows])
-    groups: list[CalendarGroup] = []
-    for row in rows:
-        groups += _groups(person, row, items, columns, DAYS[step])
-    return CalendarGrid(step=step, first=columns[0], columns=columns, groups=tuple(groups))
+    columns = tuple(first + timedelta(days=_days(span) * place) for place in range(COLUMNS[span]))
+    visible = Chassis.objects.visible_to(person)
+    rows = visible if chassis is None else visible.filter(pk=chassis)
+    names = dict(rows.values_list("pk", "name"))
+    whole = TimeSpan(_midnight(columns[0]), _midnight(columns[-1] + timedelta(days=_days(span))))
+    return CalendarGrid(
+        span=span, first=columns[0], columns=columns, rows=_rows(person, names, _items(whole, [*names]))
+    )
+
+
+def _days(span: CalendarSpan) -> int:
+    """Return how many days a column has."""
+    return 7 if span == "weeks" else 1
 
 
 def _items(whole: TimeSpan, chassis: Sequence[int]) -> dict[tuple[str, int], list[LeaseItem]]:
@@ -130,16 +182,13 @@ def _span(item: LeaseItem) -> TimeSpan:
     return TimeSpan(begin, item.lease.ends_at)
 
 
-def _groups(
-    person: User,
-    chassis: Chassis,
-    items: dict[tuple[str, int], list[LeaseItem]],
-    columns: Sequence[date],
-    days: int,
-) -> list[CalendarGroup]:
-    groups: dict[tuple[int, str], list[CalendarRow]] = defaultdict(list)
-    devices = Device.objects.filter(chassis=chassis, missing_since=None).select_related("slot__drawer")
-    mine = set(Device.objects.visible_to(person).filter(chassis=chassis).values_list("pk", flat=True))
+def _rows(
+    person: User, names: dict[int, str], items: dict[tuple[str, int], list[LeaseItem]]
+) -> tuple[CalendarRow, ...]:
+    """Return the rows of chassis (names by id): those of slots, and then those of host ports."""
+    found: list[tuple[tuple[object, ...], CalendarRow]] = []
+    devices = Device.objects.filter(chassis__in=names, missing_since=None).select_related("slot__drawer")
+    mine = set(Device.objects.visible_to(person).filter(chassis__in=names).values_list("pk", flat=True))
     for device in devices.order_by("slot__drawer__number", "slot__number", "uri"):
         held = items.get(("device", device.pk), [])
         drawer = device.slot.drawer if device.slot else None
@@ -148,18 +197,19 @@ def _groups(
             continue  # parts of others outside slots are not disclosed
         label = f"Slot {device.slot.number}" if device.slot else device.name
         about = f"{device.get_kind_display()} {device.name}" if is_seen and device.slot else ""
-        key = (drawer.number, drawer.name) if drawer else (10**6, "")
-        groups[key].append(_row(person, (label, about), held, columns, days))
+        order, place = (drawer.number, drawer.name) if drawer else (10**6, "")
+        found.append(_row(person, (names[device.chassis_id], order, place), (label, about), held))
     visible = HostPort.objects.visible_to(person).filter(missing_since=None)
     coming = [pk for (relation, pk), held in items.items() if relation == "host_port" and _any_own(person, held)]
-    ports = HostPort.objects.filter(Q(pk__in=visible) | Q(pk__in=coming), chassis=chassis).select_related("host")
+    ports = HostPort.objects.filter(Q(pk__in=visible) | Q(pk__in=coming), chassis__in=names).select_related("host")
     for port in ports.order_by("number", "pk"):
         held = items.get(("host_port", port.pk), [])
         # Before and after its own lease a tenant sees no host there.
         is_seen = person.is_administrator or port.tenant_id == person.tenant_id
         about = (port.host.name if port.host else "no host") if is_seen else ""
-        groups[10**7, "host ports"].append(_row(person, (f"Host port {port.label}", about), held, columns, days))
-    return [CalendarGroup(f"{chassis.name} {name}".strip(), tuple(rows)) for (_, name), rows in sorted(groups.items())]
+        place = (names[port.chassis_id], 10**7, "host ports")
+        found.append(_row(person, place, (f"Host port {port.label}", about), held))
+    return tuple(row for _, row in sorted(found, key=lambda one: one[0]))
 
 
 def _any_own(person: User, items: Iterable[LeaseItem]) -> bool:
@@ -171,14 +221,13 @@ def _is_own(person: User, item: LeaseItem) -> bool:
 
 
 def _row(
-    person: User, names: tuple[str, str], items: Iterable[LeaseItem], columns: Sequence[date], days: int
-) -> CalendarRow:
-    label, about = names
+    person: User, place: tuple[str, int, str], names: tuple[str, str], items: Iterable[LeaseItem]
+) -> tuple[tuple[object, ...], CalendarRow]:
+    """Return a row with what it is sorted by."""
+    (chassis, order, drawer), (label, about) = place, names
     blocks = sorted((_block(person, item) for item in items), key=lambda one: one.span.begin)
-    spans = [TimeSpan(_midnight(day), _midnight(day + timedelta(days=days))) for day in columns]
-    in_columns = (tuple(block for block in blocks if block.span.overlaps(span)) for span in spans)
-    cells = tuple(CalendarCell(len(list(group)), here) for here, group in groupby(in_columns))
-    return CalendarRow(label=label, about=about, blocks=tuple(blocks), cells=cells)
+    row = CalendarRow(chassis=chassis, drawer=drawer, label=label, about=about, blocks=tuple(blocks))
+    return (natural_key(chassis.casefold()), chassis, order, drawer), row
 
 
 def _block(person: User, item: LeaseItem) -> CalendarBlock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from accounts.selectors import tenant_assets
+from core.database import natural
 from fabric.inventory.labels import part_name
 from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
 from fabric.leases.models import HOST_PORT, KINDS, Lease, LeaseItem, kind_of
@@ -22,7 +23,6 @@ from fabric.leases.ownership import booked_items
 from fabric.leases.quotas import count_label
 from fabric.leases.rules import RequestedParts, TimeSpan, format_end, format_instant
 from fabric.leases.usage import idle_items
-from fabric.operations.models import Operation
 from fabric.operations.selectors import ATTACHMENT_CHECKS
 
 ENDING_SOON = timedelta(days=7)
@@ -54,6 +54,15 @@ class LeaseCandidate:
     def field(self) -> str:
         """The name of its checkbox in a form."""
         return "host_ports" if self.kind == HOST_PORT else "devices"
+
+    @property
+    def ticked_as(self) -> str:
+        """Its checkbox with its value: 'devices/3'."""
+        return f"{self.field}/{self.thing.pk}"
+
+    @property
+    def kind_label(self) -> str:
+        return dict(KINDS)[self.kind]
 
 
 def lease_rows(person: User, *, state: str = "", tenant: int | None = None) -> QuerySet[Any]:
@@ -196,12 +205,12 @@ def _leasable_parts(kinds: set[str]) -> list[LeasablePart]:
     devices = Device.objects.filter(kind__in=kinds, missing_since=None)
     things: list[LeasablePart] = list(
         devices.select_related("chassis", "slot__drawer", "tenant", "host_port__host").order_by(
-            "chassis__name", "slot__drawer__number", "slot__number", "pk"
+            natural("chassis__name"), "slot__drawer__number", "slot__number", "pk"
         )
     )
     if HOST_PORT in kinds:
         ports = HostPort.objects.filter(missing_since=None).select_related("chassis", "drawer", "tenant", "host")
-        things += ports.order_by("chassis__name", "number", "pk")
+        things += ports.order_by(natural("chassis__name"), "number", "pk")
     return things
 
 
@@ -236,46 +245,6 @@ def _attachment_label(one: LeasablePart) -> str:
     return f"{port.host.name} ({port.label})" if port.host else port.label
 
 
-@dataclass(frozen=True)
-class OwnedPartRow:
-    """A device or host port as a row of the table of ownership."""
-
-    part: LeasablePart
-    place: str
-    attached: str
-    notes: tuple[str, ...] = ()
-
-
-@dataclass
-class OwnedPartGroup:
-    """The parts in one drawer of one chassis (drawer '': outside named drawers)."""
-
-    chassis: str
-    drawer: str
-    devices: list[OwnedPartRow] = field(default_factory=list)
-    host_ports: list[OwnedPartRow] = field(default_factory=list)
-
-
-def ownership_table() -> list[OwnedPartGroup]:
-    """Return all devices and host ports by chassis and drawer."""
-    busy = dict(Operation.objects.open().filter(device__isnull=False).values_list("device_id", "summary"))
-    groups: dict[tuple[str, int, str], OwnedPartGroup] = {}
-    for port in HostPort.objects.select_related("chassis", "drawer", "host", "tenant"):
-        place = f"{port.chassis.name} {port.drawer.name if port.drawer else ''}".strip()
-        host = port.host.name if port.host else "no host"
-        row = OwnedPartRow(port, place, host, ("missing",) if port.missing_since else ())
-        _group(groups, port.chassis.name, port.drawer).host_ports.append(row)
-    devices = Device.objects.select_related("chassis", "slot__drawer", "tenant", "host_port__host", "host_port__tenant")
-    for device in devices:
-        drawer = device.slot.drawer if device.slot else None
-        at = device.host_port
-        place = f"{device.chassis.name} {device.slot.name if device.slot else 'outside slots'}"
-        host = f"{at.host.name if at.host else 'no host'} ({at.label})" if at else "no host"
-        row = OwnedPartRow(device, place, host, _row_notes(device, busy))
-        _group(groups, device.chassis.name, drawer).devices.append(row)
-    return [groups[key] for key in sorted(groups)]
-
-
 def ownership_revision() -> str:
     """Return a digest of all grants, which changes with every grant."""
     state = [
@@ -297,25 +266,6 @@ def report_owned_counts(tenant_ids: list[int], **kwargs: Any) -> dict[int, list[
     for tenant_id, number in rows.order_by().values_list("tenant").annotate(Count("pk")):
         found.setdefault(tenant_id, []).append(f"{number} lease{'' if number == 1 else 's'} to come")
     return found
-
-
-def _group(groups: dict[tuple[str, int, str], OwnedPartGroup], chassis: str, drawer: Any) -> OwnedPartGroup:
-    # Parts outside drawers come last.
-    key = (chassis, drawer.number, drawer.name) if drawer else (chassis, 1_000_000, "")
-    return groups.setdefault(key, OwnedPartGroup(chassis=chassis, drawer=drawer.name if drawer else ""))
-
-
-def _row_notes(device: Device, busy: dict[int, str]) -> tuple[str, ...]:
-    notes = []
-    if device.missing_since:
-        notes.append("missing")
-    if device.pk in busy:
-        notes.append(f"an operation is open: {busy[device.pk]}")
-    port = device.host_port
-    if port is not None and device.tenant_id is not None and port.tenant_id != device.tenant_id:
-        whose = f"held by {port.tenant.name}" if port.tenant else "unassigned"
-        notes.append(f"its host port {port.label} is {whose}")
-    return tuple(notes)
 
 
 def returning_reason(person: User, devices: Collection[int], host_ports: Collection[int] = ()) -> str:

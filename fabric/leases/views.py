@@ -23,12 +23,13 @@ from accounts.models import Tenant, User
 from accounts.selectors import tenant_asset_labels
 from accounts.services import tenant_edit, tenant_remove
 from accounts.visibility import row_or_404
+from core.database import natural
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
 from core.forms import service_errors_in
 from core.text import parse_id
 from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
-from fabric.leases.calendar import CalendarStep, lease_calendar, parse_first_day
+from fabric.leases.calendar import CalendarSpan, lease_calendar, parse_first_day
 from fabric.leases.ends import lease_extend, lease_extension_decline, lease_extension_request, lease_return
 from fabric.leases.forms import (
     LeaseDecisionForm,
@@ -40,9 +41,12 @@ from fabric.leases.forms import (
 )
 from fabric.leases.grants import grants_set
 from fabric.leases.models import Lease, LeaseItem, Letter, Quota
+from fabric.leases.ownership_table import ownership_page
+from fabric.leases.part_choice import PartChoice, PartSearch, part_choice
 from fabric.leases.quotas import count_label, quotas_set
 from fabric.leases.rules import Month, TimeSpan, month_label, months_between
 from fabric.leases.selectors import (
+    LeaseCandidate,
     free_counts,
     lease_candidates,
     lease_rows,
@@ -50,7 +54,6 @@ from fabric.leases.selectors import (
     leases_past,
     leases_pending,
     ownership_revision,
-    ownership_table,
     requested_label,
     requested_parts,
     shortages,
@@ -112,7 +115,7 @@ def lease_request_page(request: HttpRequest) -> HttpResponse:
     person = person_of(request)
     if person.is_administrator:
         return redirect("fabric:lease_give")
-    form = LeaseRequestForm(_form_data(request), chassis=Chassis.objects.visible_to(person).order_by("name"))
+    form = LeaseRequestForm(_form_data(request), chassis=Chassis.objects.visible_to(person).order_by(natural("name")))
     if form.is_valid():
         values = form.cleaned_data
         with service_errors_in(form):
@@ -138,14 +141,14 @@ def lease_request_page(request: HttpRequest) -> HttpResponse:
 def lease_give_page(request: HttpRequest) -> HttpResponse:
     """Create a lease without a request, for `tenant` if it is in the URL."""
     by = person_of(request)
-    form = LeaseGrantForm(_form_data(request), initial={"tenant": request.GET.get("tenant")})
+    form = LeaseGrantForm(_form_data(request), initial=request.GET.dict())
     if form.is_valid():
         with service_errors_in(form):
             row = lease_give(person=by, things=_selected_parts(request), **form.cleaned_data)
             messages.success(request, f"Lease {row.pk} was created for {row.tenant_name}.")
             return redirect("fabric:lease", pk=row.pk)
     found = lease_candidates(Lease(starts_at=timezone.now()), TimeSpan(timezone.now(), None))
-    context = {"form": form, "candidates": found, "chosen": _ticked(request)}
+    context = {"form": form, "choice": _part_choice(request, found)}
     return render(request, "fabric/leases/lease_give.html", context, status=400 if form.errors else 200)
 
 
@@ -161,7 +164,8 @@ def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
         return redirect("fabric:lease", pk=row.pk)
     now = timezone.now()
     starts_at = row.starts_at if row.starts_at > now else None
-    form = LeaseDecisionForm(_form_data(request), initial={"starts_at": starts_at, "ends_at": row.ends_at})
+    initial = {"starts_at": starts_at, "ends_at": row.ends_at, **request.GET.dict()}
+    form = LeaseDecisionForm(_form_data(request), initial=initial)
     if form.is_valid():
         with service_errors_in(form):
             _decide(request, by, row, form.cleaned_data)
@@ -171,10 +175,9 @@ def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
         "lease": row,
         "wished": requested_label(row),
         "form": form,
-        "candidates": found,
+        "choice": _part_choice(request, found),
         "short": shortages(row, found),
         "objections": _objections(row),
-        "chosen": _ticked(request),
     }
     return render(request, "fabric/leases/lease_decision.html", context, status=400 if form.errors else 200)
 
@@ -279,11 +282,13 @@ def _form_data(request: HttpRequest) -> Any:
     return request.POST if request.method == "POST" else None
 
 
-def _ticked(request: HttpRequest) -> set[str] | None:
-    """Return the ticked parts as 'devices/3', None before the form was submitted."""
-    if request.method != "POST":
-        return None
-    return {f"{name}/{pk}" for name in ("devices", "host_ports") for pk in request.POST.getlist(name)}
+def _part_choice(request: HttpRequest, candidates: Sequence[LeaseCandidate]) -> PartChoice:
+    """Return the choice of parts, as proposed at first, then as ticked; `q`, `kind` and `model` search, `add` adds."""
+    given = request.POST if request.method == "POST" else request.GET
+    ticked = {f"{name}/{pk}" for name in ("devices", "host_ports") for pk in given.getlist(name)}
+    search = PartSearch(given.get("q", "")[:200], given.get("kind", ""), given.get("model", ""))
+    add = parse_id(given.get("count", "")) if "add" in given else 0
+    return part_choice(candidates, ticked=ticked if given else None, search=search, add=add)
 
 
 def _selected_parts(request: HttpRequest) -> Sequence[LeasablePart]:
@@ -294,8 +299,8 @@ def _selected_parts(request: HttpRequest) -> Sequence[LeasablePart]:
 
 
 def _posted_rows(request: HttpRequest, rows: QuerySet[Any], *names: str) -> list[Any]:
-    """Return those of the rows whose ids are submitted under these names; others are ignored."""
-    pks = {parse_id(one) for name in names for one in request.POST.getlist(name)}
+    """Return those of the rows whose ids are submitted under these names, as '3' or '3,4'; others are ignored."""
+    pks = {parse_id(one) for name in names for text in request.POST.getlist(name) for one in text.split(",")}
     return list(rows.filter(pk__in=pks))
 
 
@@ -311,11 +316,13 @@ def tenant(request: HttpRequest, pk: int) -> HttpResponse:
             row = tenant_edit(by=by, tenant=row, name=form.cleaned_data["name"])
             messages.success(request, f"The tenant was renamed to {row.name}.")
             return redirect("fabric:tenant", pk=row.pk)
+    search = request.GET.get("q", "")[:200]
     context = {
         "tenant": row,
         "people": row.people.all(),
         "form": form,
-        "groups": ownership_table(),
+        "search": search,
+        "ownership": ownership_page(row, search=search, number=request.GET.get("page")),
         "seen": ownership_revision(),
         "assets": tenant_asset_labels([row.pk]).get(row.pk, []),
     }
@@ -367,12 +374,16 @@ def tenant_removal(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY)
 def calendar(request: HttpRequest) -> HttpResponse:
-    """Show the calendar of leases; `from` (a day) and `step` (days or weeks) are in the URL."""
-    today = timezone.now().date()
+    """Show the calendar of leases; `from` (a day), `span`, `group`, `open` (a group) and `page` are in the URL."""
+    person, today = person_of(request), timezone.now().date()
     first = parse_first_day(request.GET.get("from", "")) or today
-    step: CalendarStep = "weeks" if request.GET.get("step") == "weeks" else "days"
-    shown = lease_calendar(person_of(request), first=first, step=step)
-    return render(request, "fabric/leases/lease_calendar.html", {"calendar": shown, "today": today})
+    span: CalendarSpan = "week" if request.GET.get("span") == "week" else "month"
+    by_tenant = person.is_administrator and request.GET.get("group") == "tenant"
+    opened = request.GET.get("open", "")
+    shown = lease_calendar(person, first=first, span=span)
+    page = shown.page(by_tenant=by_tenant, opened=opened, number=request.GET.get("page"))
+    context = {"calendar": shown, "page": page, "by_tenant": by_tenant, "opened": opened, "today": today}
+    return render(request, "fabric/leases/lease_calendar.html", context)
 
 
 @require_GET

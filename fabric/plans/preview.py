@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accounts.models import User
+from core.database import natural
 from core.errors import FalconWebError
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import devices_on_hosts, holders_label, uncertainty_label
@@ -93,7 +94,7 @@ def plan_preview(person: User, plan: Plan) -> PlanPreview:
     rows = Device.objects.select_related("chassis", "slot__drawer")
     devices = visible_rows(rows, person, {step["device"] for step in moves})
     chassis = {step["chassis"] for step in steps}
-    unreachable = Chassis.objects.filter(pk__in=chassis).exclude(last_error="").order_by("name")
+    unreachable = Chassis.objects.filter(pk__in=chassis).exclude(last_error="").order_by(natural("name"))
     return PlanPreview(
         entries=plan_entries(person, plan),
         interrupted=tuple(

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString, mark_safe
 from accounts.models import User
 from fabric.leases.models import Activity, Lease, LeaseItem
 from fabric.leases.quotas import count_label
-from fabric.leases.selectors import LeaseCandidate, items_label, requested_parts
+from fabric.leases.selectors import items_label, requested_parts
 from fabric.operations.rules import port_type_label
 from fabric.plans.selectors import draft_view
 from fabric.topology.problems import StatusBoard
@@ -101,12 +101,6 @@ def used_words(item: LeaseItem) -> str:
     if activity is None or timezone.now() - activity.measured_at > MAX_ACTIVITY_AGE:
         return "not measured"
     return "in use" if activity.quiet_since is None else f"quiet since {activity.quiet_since:%Y-%m-%d %H:%M}"
-
-
-@register.filter
-def is_chosen(chosen: set[str] | None, one: LeaseCandidate) -> bool:
-    """Return whether a checkbox is checked: as submitted, or as proposed."""
-    return one.proposed if chosen is None else f"{one.field}/{one.thing.pk}" in chosen
 
 
 @register.inclusion_tag("fabric/plans/plan_draft_bar.html", takes_context=True)

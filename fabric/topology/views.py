@@ -24,6 +24,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
 from accounts.visibility import visible_or_404
+from core.database import natural
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
 from core.text import parse_id
@@ -305,7 +306,7 @@ def port(request: HttpRequest, pk: int) -> HttpResponse:
         context |= {"setting": port_setting_label(now), "lanes": LANE_COUNTS}
         context["port_types"] = allowed_port_types(of_host=context["host_port"] is not None)
         if context["host_port"] is not None and may_move_cable(person):
-            context["hosts"] = Host.objects.visible_to(person).order_by("name")
+            context["hosts"] = Host.objects.visible_to(person).order_by(natural("name"))
     return render(request, "fabric/topology/port.html", context)
 
 
@@ -368,17 +369,21 @@ COUNTED_MODELS: tuple[tuple[str, type[Drawer | Switch | HostPort | Device]], ...
 @require_GET
 @declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("System", "Administration", 7))
 def system(request: HttpRequest) -> HttpResponse:
-    """Show versions, counts, each chassis with its firmware and last answer, and last sign-ins."""
+    """Show versions, counts, each chassis with its firmware and last answer, and last sign-ins.
+
+    Their pages, `page` and `people`, are in the URL.
+    """
     here = Q(missing_since=None)
     counts = [(name, model.objects.filter(here).count()) for name, model in COUNTED_MODELS]
     kinds = Device.objects.filter(here).order_by("kind").values_list("kind").annotate(Count("pk"))
+    people = User.objects.filter(is_active=True).select_related("tenant").order_by("username")
     context: dict[str, Any] = {
         "python": platform.python_version(),
         "django": django.get_version(),
         "database": f"{connection.display_name} {'.'.join(str(part) for part in connection.get_database_version())}",
         "counts": [("Hosts", Host.objects.count()), *counts],
         "kinds": [(Device.Kind(kind).label, number) for kind, number in kinds],
-        "chassis": Chassis.objects.order_by("name"),
-        "people": User.objects.filter(is_active=True).select_related("tenant").order_by("username"),
+        "page": Paginator(Chassis.objects.all(), ROWS_A_PAGE // 2).get_page(request.GET.get("page")),
+        "people": Paginator(people, ROWS_A_PAGE // 2).get_page(request.GET.get("people")),
     }
     return render(request, "fabric/topology/system.html", context)

@@ -18,14 +18,16 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
 
 from django.db.backends.sqlite3 import base
 
+from core.database import NATURAL
 from core.sqlite_damage import DamageAnnouncer, known_damage
+from core.text import natural_key
 
 POOL_SIZE = 16  # per path: the number of concurrent requests
 
@@ -59,6 +61,17 @@ class ConnectionPool:
                 return False
             self._spare[path].append((file, connection))
             return True
+
+
+@lru_cache(maxsize=10_000)
+def _key(text: str) -> tuple[object, str]:
+    return natural_key(text.casefold()), text
+
+
+def compare_naturally(one: str, other: str) -> int:
+    """Compare texts for the collation: numbers inside them as numbers, in any case."""
+    first, second = _key(one), _key(other)
+    return (first > second) - (first < second)
 
 
 def file_identity(path: str) -> FileIdentity | None:
@@ -140,11 +153,12 @@ class DatabaseWrapper(DamageAnnouncer, base.DatabaseWrapper):
         self._path = str(conn_params["database"])
         # A damaged file may stay locked until it is replaced: nobody waits for that.
         self._timeout = 0.0 if known_damage(Path(self._path)) else float(conn_params.get("timeout", 5.0))
-        if self.is_in_memory_db():
-            return super().get_new_connection(conn_params)
-        found = _pool.take(self._path)
+        found = None if self.is_in_memory_db() else _pool.take(self._path)
         if found is None:
             found = super().get_new_connection({**conn_params, "timeout": self._timeout})
+            found.create_collation(NATURAL, compare_naturally)
+            if self.is_in_memory_db():
+                return found
         else:
             # Pragmas that may have been changed, and that Django relies on.
             found.execute("PRAGMA foreign_keys = ON")

@@ -139,6 +139,14 @@ def filter_buttons(is_filtered: object, view: str) -> dict[str, Any]:
     return {"is_filtered": is_filtered, "address": reverse(view)}
 
 
+@register.simple_tag(takes_context=True)
+def page_query(context: Mapping[str, Any], number: int, name: str) -> str:
+    """Return the query string of this page with another page of one of its tables."""
+    query = context["request"].GET.copy()
+    query[name] = str(number)
+    return f"?{query.urlencode()}"
+
+
 @register.simple_block_tag
 def empty_state(content: SafeString, title: str = "") -> SafeString:
     """Show an empty state, with the next step between the tags."""

@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from accounts.models import Tenant
+from core.database import natural
 from core.forms import UtcMinuteField
 from fabric.inventory.models import Chassis, Device, Drawer, Port
 from telemetry.alerts.models import MAX_TEXT_LENGTH, AlertSeverity, Route, Rule, Scoped
@@ -46,14 +47,14 @@ class ScopedForm(forms.Form):
     """A form with a scope: the field that `scope` names counts."""
 
     scope = forms.ChoiceField(label="Scope", choices=SCOPES, initial="all")
-    chassis = NamedChoiceField("Chassis", Chassis.objects.order_by("name"))
+    chassis = NamedChoiceField("Chassis", Chassis.objects.order_by(natural("name")))
     drawer = NamedChoiceField("Drawer", Drawer.objects.filter(missing_since=None).select_related("chassis"))
     device_kind = forms.ChoiceField(
         label="Kind of device", required=False, choices=[("", "choose one"), *Device.Kind.choices]
     )
     device = NamedChoiceField("Device", Device.objects.filter(missing_since=None).select_related("chassis"))
     port = NamedChoiceField("Port", Port.objects.filter(missing_since=None).select_related("chassis"))
-    tenant = NamedChoiceField("Tenant", Tenant.objects.order_by("name"))
+    tenant = NamedChoiceField("Tenant", Tenant.objects.order_by(natural("name")))
 
     def scope_values(self) -> dict[str, Any]:
         """Return the scope of a valid form, as keyword arguments of services."""

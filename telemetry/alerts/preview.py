@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounts.models import User
+from core.database import natural
 from core.errors import Invalid
 from fabric.inventory.models import Chassis
 from telemetry.alerts.checks import RATE, ActiveRule, RuleSet, plan_checks
@@ -132,7 +133,7 @@ def rule_preview(*, person: User, rule: ActiveRule, since: float, until: float) 
     value = None if is_of_missing or rule.terms.condition in TRANSITIONS else rule.terms.value
     preview = RulePreview(since=since, until=until, value=value, is_of_missing=is_of_missing)
     deadline = time.monotonic() + MAX_PREVIEW_SECONDS
-    rows = Chassis.objects.visible_to(person).order_by("name")
+    rows = Chassis.objects.visible_to(person).order_by(natural("name"))
     if rule.scope.kind == "chassis":
         rows = rows.filter(pk=rule.scope.id)
     for pk, name in rows.values_list("pk", "name"):

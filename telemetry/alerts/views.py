@@ -15,6 +15,7 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.visibility import row_or_404
+from core.database import natural
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
 from core.local_pages import next_page
@@ -58,7 +59,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
         "errors": errors,
         "severities": AlertSeverity.values,
         "states": [one for one in Alert.State.choices if one[0] != Alert.State.RESOLVED],
-        "chassis": Chassis.objects.visible_to(person).order_by("name"),
+        "chassis": Chassis.objects.visible_to(person).order_by(natural("name")),
         "may_acknowledge": any(view.may_acknowledge for view in views),
         "pending": person.is_administrator,
         "mail_choices": MAIL_CHOICES if settings.EMAIL_IS_SENT else (),

@@ -21,6 +21,7 @@ from django.db.models import Q, QuerySet
 from django.urls import reverse
 
 from accounts.models import Tenant, User
+from core.database import natural
 from core.errors import NotFound
 from core.text import parse_id
 from fabric.history.models import Attachment
@@ -320,7 +321,7 @@ def _matches(person: User, text: str, chassis: int | None) -> Iterator[HistorySu
     if chassis is None:
         for row in inventory.host_rows(person, search=text).iterator(100):
             yield HistorySubject(f"host/{row.pk}", "host", row.name, "")
-        for row in _visible_tenants(person).filter(name__icontains=text).order_by("name"):
+        for row in _visible_tenants(person).filter(name__icontains=text).order_by(natural("name")):
             yield HistorySubject(f"tenant/{row.pk}", "tenant", row.name, "")
     for row in inventory.device_rows(person, **filters).iterator(100):
         place = ", ".join(part for part in (row.chassis.name, _slot_label(row.slot)) if part)

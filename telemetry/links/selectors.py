@@ -32,6 +32,7 @@ from django.utils import timezone
 
 from accounts.models import Tenant, User
 from accounts.visibility import row_or_404
+from core.database import natural
 from fabric.inventory.models import Chassis, Drawer, Port
 from fabric.inventory.rules import CounterBaseline
 from fabric.topology.problems import Problem, ProblemLevel
@@ -272,12 +273,13 @@ def link_problems(person: User, chassis_ids: Collection[int] | None) -> Iterator
 
 
 def filter_choices(person: User) -> dict[str, list[tuple[int, str]]]:
-    drawers = Drawer.objects.visible_to(person).order_by("chassis__name", "number")
+    drawers = Drawer.objects.visible_to(person).order_by(natural("chassis__name"), "number")
     named = drawers.values_list("pk", "chassis__name", "name")
+    tenants = Tenant.objects.all() if person.is_administrator else Tenant.objects.none()
     return {
-        "chassis": list(Chassis.objects.visible_to(person).order_by("name").values_list("pk", "name")),
+        "chassis": list(Chassis.objects.visible_to(person).order_by(natural("name")).values_list("pk", "name")),
         "drawers": [(pk, f"{chassis}, {name}") for pk, chassis, name in named],
-        "tenants": list(Tenant.objects.order_by("name").values_list("pk", "name")) if person.is_administrator else [],
+        "tenants": list(tenants.order_by(natural("name")).values_list("pk", "name")),
     }
 
 
@@ -317,8 +319,9 @@ def _apply_sort(rows: QuerySet[Any], sort: str) -> QuerySet[Any]:
     _, field = SORTS.get(name, SORTS["verdict"])
     # Texts ascend by default, everything else descends.
     is_descending = (name in TEXT_SORTS) == sort.startswith("-")
-    order = F(field).desc(nulls_last=True) if is_descending else F(field).asc(nulls_first=True)
-    return rows.order_by(order, "-shown_rank", "chassis__name", "uri", "pk")
+    by = natural(field) if name in TEXT_SORTS else F(field)
+    order = by.desc(nulls_last=True) if is_descending else by.asc(nulls_first=True)
+    return rows.order_by(order, "-shown_rank", natural("chassis__name"), natural("uri"), "pk")
 
 
 def _quarters(name: str, minutes: list[LinkMinute], now: datetime) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from django.utils import timezone
 
 from accounts.access import require_administrator
 from accounts.models import User
+from core.database import natural
 from core.errors import Unavailable
 from core.sqlite_damage import files_set_aside, known_damage
 from fabric.agents.models import HostAgent
@@ -262,7 +263,7 @@ def pipeline_status(person: User) -> PipelineStatus:
     pipeline, sizes, waiting = pipeline_snapshot(), storage_sizes(), undelivered_now()
     pipeline = replace(pipeline, processes=pipeline.processes + agents_heard())
     names = dict(Chassis.objects.values_list("pk", "name"))
-    polled = Chassis.objects.filter(enabled=True).order_by("name")
+    polled = Chassis.objects.filter(enabled=True).order_by(natural("name"))
     rows = polled.values_list("pk", "name", "last_error")
     chassis = rules.chassis_health(pipeline, [rules.PolledChassis(*row) for row in rows])
     found = rules.findings(pipeline, sizes, chassis, waiting)

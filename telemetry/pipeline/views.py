@@ -13,14 +13,15 @@ from django.views.decorators.http import require_GET
 from accounts.access import person_of
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from core.downloads import Download, csv_download, csv_table
+from core.text import natural_key
 from telemetry.pipeline.rules import ChassisHealth, percent_label
 from telemetry.pipeline.selectors import PipelineStatus, pipeline_status
 
-ROWS_PER_PAGE = 50
+CHASSIS_PER_PAGE, PROCESSES_PER_PAGE, COUNTS_PER_PAGE = 25, 15, 10
 # By the value in the URL; the first is the order of `chassis_health`, worst first.
 ORDERS: dict[str, tuple[str, Callable[[ChassisHealth], Any] | None]] = {
     "worst": ("Worst first", None),
-    "name": ("Name", lambda row: row.name.casefold()),
+    "name": ("Name", lambda row: natural_key(row.name.casefold())),
     "lag": ("Newest lag", lambda row: -(row.lag if row.lag is not None else -1.0)),
     "failed": ("Failed polls", lambda row: -row.failed),
 }
@@ -34,7 +35,10 @@ COUNT_COLUMNS = ("what", "chassis", "recent", "total", "last_utc", "means", "wha
 @require_GET
 @declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("Pipeline", "Administration", 5))
 def pipeline(request: HttpRequest) -> HttpResponse:
-    """Show problems, worst first, and each part; `q`, `sort` and `page` of the chassis are in the URL."""
+    """Show problems, worst first, and each part; `q`, `sort` and `page` of the chassis are in the URL.
+
+    So are the pages of `processes` and `counts`.
+    """
     health = pipeline_status(person_of(request))
     order = request.GET.get("sort", "")
     rows = _chassis(request, health)
@@ -44,7 +48,9 @@ def pipeline(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {
         "health": health,
         "state": health.level.label,
-        "page": Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page")),
+        "page": Paginator(rows, CHASSIS_PER_PAGE).get_page(request.GET.get("page")),
+        "processes": Paginator(health.pipeline.processes, PROCESSES_PER_PAGE).get_page(request.GET.get("processes")),
+        "counts": Paginator(health.rows, COUNTS_PER_PAGE).get_page(request.GET.get("counts")),
         "search": request.GET.get("q", ""),
         "order": order if order in ORDERS else "worst",
         "orders": [(word, words) for word, (words, _) in ORDERS.items()],

@@ -16,7 +16,8 @@ from accounts.models import Role, Tenant, User
 from core.errors import Conflict, Forbidden, NotFound
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot
 from fabric.leases.grants import device_grant, grants_set, host_port_grant
-from fabric.leases.selectors import ownership_revision, ownership_table
+from fabric.leases.ownership_table import PARTS_A_PAGE, ownership_table
+from fabric.leases.selectors import ownership_revision
 from fabric.operations.models import Operation
 from fabric.signals import access_changed
 from tests.pages import page_text
@@ -192,7 +193,7 @@ def test_access_is_announced_after_the_commit_and_for_changes_alone(
 
 def test_the_page_shows_who_holds_each_thing_by_drawer(lab: Lab) -> None:
     answer = lab.client(lab.ada).get(reverse("fabric:tenant", args=[lab.two.pk]))
-    (group,) = answer.context["groups"]
+    (group,) = answer.context["ownership"].groups
     assert (group.chassis, group.drawer) == ("falcon-9", "Drawer 1")
     taken = [thing.part.tenant not in {None, lab.two} for thing in (*group.devices, *group.host_ports)]
     assert taken == [True, False, False, True, False]
@@ -225,6 +226,23 @@ def test_the_page_grants_takes_and_frees(lab: Lab) -> None:
     answer = client.post(address, {"seen": answer.context["seen"]}, follow=True)
     assert "Two now owns or leases nothing." in answer.content.decode()
     assert lab.holders() == ["", "", "", "One", ""]
+
+
+def test_parts_of_the_tenant_that_are_not_on_the_page_stay_its_own(lab: Lab) -> None:
+    rows = Device.objects.bulk_create(
+        Device(chassis=lab.chassis, uri=f"/o{number}", name=f"Drive {number}", kind="nvme", tenant=lab.two)
+        for number in range(PARTS_A_PAGE + 9)
+    )
+    client, page = lab.client(lab.ada), reverse("fabric:tenant", args=[lab.two.pk])
+    for query in ({}, {"page": "2"}, {"q": "gpu 2"}, {"q": "nothing of the kind"}):
+        shown = client.get(page, query).context["ownership"]
+        ticked = [row.part.pk for group in shown.groups for row in group.devices if row.part.tenant_id == lab.two.pk]
+        sent = {"seen": client.get(page).context["seen"], "devices": [*map(str, ticked), shown.kept["devices"]]}
+        assert len(ticked) <= PARTS_A_PAGE
+        assert client.post(reverse("fabric:tenant_grants", args=[lab.two.pk]), sent).status_code == 302
+        assert Device.objects.filter(tenant=lab.two).count() == len(rows)
+    found = client.get(page, {"q": "gpu 2"}).context["ownership"]
+    assert [row.part.name for group in found.groups for row in group.devices] == ["GPU 2"]
 
 
 def test_a_page_that_is_out_of_date_changes_nothing(lab: Lab) -> None:

@@ -27,6 +27,7 @@ from tests.pages import page_text
 
 pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
+MAX_BYTES = 150_000  # of a page's HTML
 
 
 class Lab:
@@ -90,6 +91,22 @@ def lab(db: None) -> Lab:
     return Lab()
 
 
+def many_devices(chassis: int) -> list[Device]:
+    """Add chassis of 16 unassigned GPUs each: 'big-1', 'big-2', ..."""
+    rows = Chassis.objects.bulk_create(
+        Chassis(name=f"big-{number}", url=f"https://127.0.0.1:{number + 1}", enabled=False)
+        for number in range(1, chassis + 1)
+    )
+    places = [(one, place) for one in rows for place in range(1, 17)]
+    slots = Slot.objects.bulk_create(
+        Slot(chassis=one, uri=f"/s{place}", name=f"Slot {place}", number=place) for one, place in places
+    )
+    return Device.objects.bulk_create(
+        Device(chassis=slot.chassis, uri=slot.uri, slot=slot, name=f"GPU {slot.number}", kind="gpu", model="V100")
+        for slot in slots
+    )
+
+
 def local(at: datetime) -> str:
     return f"{at:%Y-%m-%dT%H:%M}"
 
@@ -105,7 +122,7 @@ def test_a_request_goes_by_the_form_to_an_administrator_who_approves_what_is_pro
     listed = ada.get(reverse("fabric:leases")).content.decode()
     assert "Waiting for your decision" in listed
     page = ada.get(reverse("fabric:lease_decision", args=[lease.pk]))
-    proposed = [one for one in page.context["candidates"] if one.proposed]
+    proposed = page.context["choice"].chosen
     assert [one.kind for one in proposed] == ["gpu", "gpu", "host_port"]
     assert len({one.thing.drawer_id if one.kind == "host_port" else one.thing.slot.drawer_id for one in proposed}) == 1
     decided = ada.post(
@@ -146,7 +163,7 @@ def test_a_decision_that_is_refused_keeps_what_was_ticked(lab: Lab) -> None:
     )
     assert page.status_code == 400
     assert f"held by Two from {taken.starts_at:%Y-%m-%d %H:%M} UTC" in page.content.decode()
-    assert page.context["chosen"] == {f"devices/{lab.gpus[0].pk}"}
+    assert [one.ticked_as for one in page.context["choice"].chosen] == [f"devices/{lab.gpus[0].pk}"]
     declined = lab.client(lab.ada).post(
         reverse("fabric:lease_decision", args=[lease.pk]), {"decline": "1", "reason": "Too many"}
     )
@@ -197,6 +214,34 @@ def test_a_lease_is_given_extended_and_returned_by_its_page(lab: Lab) -> None:
     assert not Device.objects.filter(tenant=lab.one).exists()
 
 
+def test_parts_of_a_lease_are_found_among_thousands(lab: Lab, django_assert_max_num_queries: object) -> None:
+    """What is typed and ticked stays while others are searched; a number of matching free parts is added at once."""
+    many = many_devices(40)
+    lab.give(lab.two, many[16])
+    client, address = lab.client(lab.ada), reverse("fabric:lease_give")
+    with django_assert_max_num_queries(20):  # type: ignore[operator]
+        page = client.get(address)
+    assert len(page.content) < MAX_BYTES
+    assert (len(page.context["choice"].found), page.context["choice"].count) == (25, 650)
+    searched = {"tenant": lab.one.pk, "note": "For the paper", "devices": [lab.gpus[0].pk], "q": "BIG-2 slot",
+                "kind": "gpu", "model": "V100", "count": "3"}  # fmt: skip
+    found = client.get(address, searched)
+    choice = found.context["choice"]
+    assert "For the paper" in found.content.decode()
+    assert [one.name for one in choice.chosen] == ["GPU 11 (falcon-1 Drawer 1 Slot 1)"]
+    # 'big-20' to 'big-29' have the words too, after 'big-2'; what another tenant holds comes last.
+    assert [one.name for one in choice.found[:2]] == ["GPU 2 (big-2 Slot 2)", "GPU 3 (big-2 Slot 3)"]
+    assert choice.count == 11 * 16
+    added = client.get(address, {**searched, "add": "1"}).context["choice"]
+    assert [one.name for one in added.chosen[1:]] == [
+        "GPU 2 (big-2 Slot 2)", "GPU 3 (big-2 Slot 3)", "GPU 4 (big-2 Slot 4)",
+    ]  # fmt: skip
+    assert added.count == 11 * 16 - 3
+    everything = client.get(address, {"q": "Two", "count": "9" * 30, "add": "1"}).context["choice"]
+    assert not everything.chosen
+    assert client.get(address, {"q": "nothing of the kind", "tenant": "x", "starts_at": "x"}).status_code == 200
+
+
 def test_the_page_says_why_a_lease_cannot_be_returned(lab: Lab) -> None:
     lease = lab.give(lab.one, lab.gpus[0])
     Chassis.objects.update(last_error="No route to 10.0.0.5", enabled=True)
@@ -220,12 +265,13 @@ def test_the_calendar_shows_others_as_in_use_without_a_name(lab: Lab) -> None:
     assert "SN" not in text
     assert "node-2" not in text
     assert "Two" in lab.text(lab.ada, "fabric:lease_calendar")
-    groups = {group.label: group for group in lease_calendar(lab.bob, first=timezone.now().date(), step="days").groups}
-    first, second, third = groups["falcon-1 Drawer 1"].rows[:3]
+    shown = lease_calendar(lab.bob, first=timezone.now().date(), span="days")
+    rows = [row for row in shown.rows if row.place == "falcon-1 Drawer 1"]
+    first = rows[0]
     assert [block.text for block in first.blocks] == [f"Lease {Lease.objects.order_by('pk')[0].pk}", "in use"]
-    assert [(cell.columns, len(cell.blocks)) for cell in second.cells] == [(14, 1)]
-    assert [(cell.columns, len(cell.blocks)) for cell in third.cells] == [(14, 0)]
-    assert sum(cell.columns for cell in first.cells) == 14
+    assert [(cell.columns, len(cell.blocks)) for cell in shown.cells(rows[1])] == [(14, 1)]
+    assert [(cell.columns, len(cell.blocks)) for cell in shown.cells(rows[2])] == [(14, 0)]
+    assert sum(cell.columns for cell in shown.cells(first)) == 14
 
 
 def test_the_calendar_names_no_host_before_and_after_the_own_lease(lab: Lab) -> None:
@@ -244,7 +290,7 @@ def test_the_calendar_names_no_host_before_and_after_the_own_lease(lab: Lab) -> 
 def test_the_calendar_takes_any_day_and_weeks_begin_on_mondays(lab: Lab) -> None:
     for query in ({"from": "nonsense"}, {"from": "0001-01-01"}, {"from": "9999-12-31"}, {"from": "2026-02-31"}):
         assert lab.client(lab.ada).get(reverse("fabric:lease_calendar"), query).status_code == 200
-    weeks = lease_calendar(lab.ada, first=datetime(2026, 11, 21, tzinfo=UTC).date(), step="weeks")
+    weeks = lease_calendar(lab.ada, first=datetime(2026, 11, 21, tzinfo=UTC).date(), span="weeks")
     assert (weeks.first.isoformat(), weeks.last.isoformat()) == ("2026-11-16", "2027-02-07")
     assert weeks.earlier.isoformat() == "2026-08-24"
 
@@ -255,7 +301,30 @@ def test_the_calendar_asks_as_much_of_the_database_for_many_as_for_few(
     for device in lab.gpus:
         lab.give(lab.one, device)
     with django_assert_max_num_queries(12):  # type: ignore[operator]
-        lease_calendar(lab.ada, first=timezone.now().date(), step="days")
+        lease_calendar(lab.ada, first=timezone.now().date(), span="days")
+
+
+def test_the_calendar_of_many_chassis_opens_those_with_leases_and_is_paged(lab: Lab) -> None:
+    many_devices(30)
+    lab.give(lab.one, lab.gpus[0])
+    client, address = lab.client(lab.ada), reverse("fabric:lease_calendar")
+    answer = client.get(address)
+    first, second, *_ = answer.context["page"].object_list
+    assert (first.label, len(first.rows), first.count) == ("falcon-1", 1, 10)
+    assert (second.label, second.rows, second.count) == ("big-1", (), 16)
+    assert len(answer.content) < MAX_BYTES
+    labels = [group.label for group in answer.context["page"].object_list]
+    assert labels.index("big-2") < labels.index("big-10")
+    opened = client.get(address, {"open": "big-2", "span": "week"})
+    assert [(group.label, len(group.rows)) for group in opened.context["page"].object_list[:2]] == [
+        ("big-2", 16), ("falcon-1", 1),
+    ]  # fmt: skip
+    (tenant,) = client.get(address, {"group": "tenant"}).context["page"].object_list
+    assert (tenant.label, len(tenant.rows)) == ("One", 1)
+    # Grouped by tenant it would tell a member who else leases: it stays by chassis.
+    assert [group.label for group in lab.client(lab.bob).get(address, {"group": "tenant"}).context["page"]] == [
+        "falcon-1"
+    ]
 
 
 def test_hours_are_exact_and_never_more_than_there_are(lab: Lab) -> None:

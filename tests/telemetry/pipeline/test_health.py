@@ -227,7 +227,7 @@ def test_chassis_are_found_sorted_and_paged_by_the_url_and_the_csv_has_all_that_
         Chassis(name=f"{'east' if number % 2 else 'west'}-{number:03}", url=f"https://127.0.0.1:{number}")
         for number in range(130)
     )
-    page = client.get(reverse("pipeline:pipeline"), {"q": "EAST", "sort": "name", "page": "2"}).content.decode()
+    page = client.get(reverse("pipeline:pipeline"), {"q": "EAST", "sort": "name", "page": "3"}).content.decode()
     assert "65 chassis found." in page
     assert "east-101" in page
     assert "east-099" not in page
@@ -236,6 +236,20 @@ def test_chassis_are_found_sorted_and_paged_by_the_url_and_the_csv_has_all_that_
         assert client.get(reverse("pipeline:pipeline"), query).status_code == 200
     text = client.get(reverse("pipeline:chassis_csv"), {"q": "west", "sort": "name"}).getvalue().decode()
     assert len(text.splitlines()) == 66
+
+
+def test_what_two_hundred_chassis_lose_is_paged(client: Client, empty_redis: Any) -> None:
+    rows = Chassis.objects.bulk_create(
+        Chassis(name=f"big-{number}", url=f"https://127.0.0.1:{number}", last_error="It does not answer.")
+        for number in range(200)
+    )
+    for row in rows:
+        counted(empty_redis, row, "readings_not_a_number", 5)
+        counted(empty_redis, row, "polls_late", 5)
+    answer = client.get(reverse("pipeline:pipeline"), {"counts": "2"})
+    assert len(answer.content) < 150_000
+    assert (len(answer.context["page"]), len(answer.context["counts"])) == (25, 10)
+    assert "?counts=3" in answer.content.decode()
 
 
 def test_without_redis_the_page_says_so(client: Client) -> None:
