@@ -154,7 +154,9 @@ class DeviceRowSerializer(OpenOperationSerializer):
         return downgraded(row)
 
 
-@describe_hardware("devices", "a device")
+@describe_hardware(
+    "devices; `search` has the words of the pages, such as `kind:gpu free temp>80`: 400 names a wrong one", "a device"
+)
 class DeviceViewSet(HardwareViewSet):
     """Devices."""
 

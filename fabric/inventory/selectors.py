@@ -17,8 +17,10 @@ from django.db.models import Prefetch, Q, QuerySet
 
 from accounts.models import User
 from accounts.visibility import RestrictedQuerySet
+from core.database import natural
 from fabric.bmc.types import Inventory
 from fabric.bmc.values import is_uuid_set
+from fabric.inventory.device_filter import filter_query
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
 from fabric.inventory.rules import LINK_SPEED_TOLERANCE, CounterBaseline
 
@@ -157,16 +159,14 @@ def slot_rows(person: User, *, search: str = "", chassis: int | None = None) -> 
 def device_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
     """Return devices with their chassis, location, port, tenant, host port and open operation.
 
-    `search` covers the fields of the fabric page: name, model, serial number, kind, manufacturer, IDs, host, tenant.
+    `search` has the words of `fabric.inventory.device_filter`; raises Invalid for unknown ones.
     """
     rows = Device.objects.visible_to(person).select_related("chassis", "slot__drawer", "slot__port", "tenant")
     rows = rows.prefetch_related(visible_prefetch("host_port", HostPort, person, "host"), _open_operations(person))
-    text = _search_text(search)
-    # By the name of a host only where the user sees it: else a search would disclose it letter by letter.
-    ports = HostPort.objects.visible_to(person).filter(host__name__icontains=text).values("pk")
-    kinds = [kind.value for kind in Device.Kind if text.casefold() in kind.label.casefold()]
-    fields = ("name", "model", "serial_number", "manufacturer", "vendor_id", "device_id", "tenant__name")
-    return _narrowed(rows, chassis, search, *fields, besides=Q(host_port__in=ports) | Q(kind__in=kinds))
+    if chassis is not None:
+        rows = rows.filter(chassis=chassis)
+    seen = Chassis.objects.visible_to(person).order_by()
+    return rows.filter(filter_query(person, search, lambda: list(seen.values_list("pk", flat=True))))
 
 
 def port_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
@@ -207,13 +207,13 @@ def switch_rows(person: User, *, search: str = "", chassis: int | None = None) -
     return _narrowed(rows, chassis, search, "name", "model", "serial_number", "firmware_version", "chassis__name")
 
 
-def _narrowed(rows: Rows, chassis: int | None, search: str, *fields: str, besides: Q | None = None) -> Rows:
-    """Return those rows of a chassis (id) that have a text in one of these fields, or match `besides`."""
+def _narrowed(rows: Rows, chassis: int | None, search: str, *fields: str) -> Rows:
+    """Return those rows of a chassis (id) that have a text in one of these fields."""
     if chassis is not None:
         rows = rows.filter(chassis=chassis)
-    if text := _search_text(search):
+    if text := search.replace("\0", " ").strip():  # PostgreSQL accepts no NUL
         contains = (Q((f"{field}__icontains", text)) for field in fields)
-        rows = rows.filter(reduce(or_, contains, besides or Q()))
+        rows = rows.filter(reduce(or_, contains))
     return rows
 
 
@@ -227,11 +227,6 @@ def _open_operations(person: User) -> Prefetch[Any]:
     operation: Any = apps.get_model("fabric", "Operation")
     rows = operation.objects.visible_to(person).open()
     return Prefetch("operations", rows, to_attr="open_operations")
-
-
-def _search_text(search: str) -> str:
-    """Return a search text that every database accepts."""
-    return search.replace("\0", " ").strip()
 
 
 # Takes the ids of a tenant and of chassis; returns the baselines by the ports' ids.
@@ -260,7 +255,7 @@ def same_hardware(row: Chassis) -> list[Chassis]:
     same = uuid_query(row.uuid)
     if row.serial_number:
         same |= Q(serial_number=row.serial_number, manufacturer=row.manufacturer, model=row.model)
-    return list(Chassis.objects.filter(same).exclude(pk=row.pk).order_by("name"))
+    return list(Chassis.objects.filter(same).exclude(pk=row.pk).order_by(natural("name")))
 
 
 def uuid_query(uuid: str) -> Q:

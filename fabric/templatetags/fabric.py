@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 
 from accounts.models import User
+from fabric.inventory.device_filter import filter_words
 from fabric.leases.models import Activity, Lease, LeaseItem
 from fabric.leases.quotas import count_label
 from fabric.leases.selectors import items_label, requested_parts
@@ -57,6 +58,12 @@ def link_words(status: str) -> str:
 def status_badge(board: StatusBoard, kind: str, pk: int | None) -> dict[str, Any]:
     """Show what is wrong with a thing: nothing where nothing is."""
     return {"status": board.of(kind, pk)}
+
+
+@register.inclusion_tag("fabric/inventory/filter_help.html")
+def filter_help(error: str = "") -> dict[str, Any]:
+    """Show the words of a filter of devices, to be opened beside its field, and what is wrong with it."""
+    return {"words": filter_words(), "error": error}
 
 
 @register.filter

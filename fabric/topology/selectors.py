@@ -7,7 +7,7 @@ the pool', nothing else, as in the calendar of leases.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -22,7 +22,13 @@ from core.text import natural_key
 from fabric.drift.selectors import DriftNotes, drift_notes
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot, Switch
 from fabric.inventory.rules import CounterBaseline, counts_since
-from fabric.inventory.selectors import counter_baselines, downgraded, host_link_degradation, may_change_mode
+from fabric.inventory.selectors import (
+    counter_baselines,
+    device_rows,
+    downgraded,
+    host_link_degradation,
+    may_change_mode,
+)
 from fabric.leases.models import Lease, LeaseItem
 from fabric.operations.models import Operation
 from fabric.operations.projected_state import projected_drawer
@@ -86,7 +92,7 @@ def fabric_view(
 ) -> tuple[ChassisView, ...]:
     """Return the chassis that the user may see, with a constant number of queries; 'falcon-2' before 'falcon-10'.
 
-    `search` keeps the devices whose name, model, serial number, kind, IDs or host contain it (slots stay in place).
+    `search` keeps the devices that match its words (slots stay in place): see `fabric.inventory.device_filter`.
     """
     visible = Chassis.objects.visible_to(person)
     if chassis_id is not None:
@@ -102,7 +108,10 @@ def fabric_view(
     switches = defaultdict(list)
     for switch in Switch.objects.visible_to(person).filter(chassis__in=ids):
         switches[switch.chassis_id, switch.drawer_id].append(switch.model or switch.name)
-    slots = _slots(person, ids, devices, search.strip().casefold())
+    found = None
+    if search.strip():
+        found = set(device_rows(person, search=search).filter(chassis__in=ids).values_list("pk", flat=True))
+    slots = _slots(person, ids, devices, found)
     return tuple(
         ChassisView(
             id=row.pk,
@@ -159,7 +168,7 @@ def _drawers(
 
 
 def _slots(
-    person: User, ids: list[int], devices: dict[int, DeviceView], search: str
+    person: User, ids: list[int], devices: dict[int, DeviceView], found: Collection[int] | None
 ) -> dict[tuple[int, int | None], list[SlotView]]:
     slots: dict[tuple[int, int | None], list[SlotView]] = defaultdict(list)
     rows = Slot.objects.filter(chassis__in=ids, missing_since=None).select_related("device")
@@ -179,16 +188,16 @@ def _slots(
             view = SlotView(id=None, number=row.number, state="in_pool" if device.pk in pool else "in_use")
         else:
             shown = devices[device.pk]
-            if search and not _matches(shown, search):
+            if found is not None and device.pk not in found:
                 continue
             state: SlotState = "missing" if shown.missing_since else "occupied"
             view = SlotView(id=row.pk, number=row.number, state=state, device=shown, port_id=row.port_id)
-        if not search or view.device is not None:
+        if found is None or view.device is not None:
             slots[row.chassis_id, row.drawer_id].append(view)
     outside = Device.objects.filter(pk__in=devices, slot=None).order_by("chassis", "name", "uri")
     for pk, chassis in outside.values_list("pk", "chassis"):
         shown = devices[pk]
-        if not search or _matches(shown, search):
+        if found is None or pk in found:
             state = "missing" if shown.missing_since else "occupied"
             slots[chassis, None].append(SlotView(id=None, number=None, state=state, device=shown))
     return slots
@@ -201,14 +210,6 @@ def _pool_devices(ids: list[int]) -> set[int]:
         released_at=None, lease__state__in=(*Lease.BOOKED, Lease.State.ENDING), lease__starts_at__lte=timezone.now()
     )
     return set(free.exclude(lease_items__in=begun).values_list("pk", flat=True))
-
-
-def _matches(device: DeviceView, search: str) -> bool:
-    fields = (
-        device.name, device.model, device.serial_number, device.kind_label, device.manufacturer, device.vendor_id,
-        device.device_id, device.host_name, device.tenant_name,
-    )  # fmt: skip
-    return any(search in text.casefold() for text in fields)
 
 
 def _devices(person: User, ids: list[int], notes: DriftNotes) -> dict[int, DeviceView]:

@@ -26,7 +26,7 @@ from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.database import natural
 from core.downloads import Download, csv_download, csv_table
-from core.errors import Conflict, Invalid
+from core.errors import Conflict, Invalid, Unavailable
 from core.text import parse_id
 from fabric.agents.views import agent_context
 from fabric.bmc.series import counter_label
@@ -88,7 +88,11 @@ def fabric(request: HttpRequest) -> HttpResponse:
     view = request.GET.get("view", "")
     view = view if view in FACES else FACES[0]
     board = status_board(person)
-    found = found_in_fabric(person, search) if search else None
+    found, search_error = None, ""
+    try:
+        found = found_in_fabric(person, search) if search else None
+    except (Invalid, Unavailable) as error:
+        search_error = error.sentence
     context: dict[str, Any]
     if found is not None and view == "list":
         page = slot_page(found.values(), request.GET.get("page"))
@@ -103,7 +107,7 @@ def fabric(request: HttpRequest) -> HttpResponse:
             context["planned"] = {**context.get("planned", {}), **planned_locations(one, marks)}
     kept = urlencode({name: value for name, value in request.GET.items() if name not in {"chassis", "page"}})
     tile_query = f"?{kept}&chassis=" if kept else "?chassis="
-    context |= {"view": view, "search": search, "board": board, "tile_query": tile_query}
+    context |= {"view": view, "search": search, "search_error": search_error, "board": board, "tile_query": tile_query}
     return render(request, "fabric/topology/fabric.html", context)
 
 

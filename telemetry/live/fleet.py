@@ -101,7 +101,7 @@ def _read(client: Any, person: User, chassis: Sequence[int], parts: Mapping[int,
         return FleetReadings()
     raws = client.mget([f"live:frame:{pk}" for pk in chassis])
     frames = {pk: frame for pk, raw in zip(chassis, raws, strict=True) if (frame := stored_frame(raw)) is not None}
-    places = _places(client, {pk: frame.revision for pk, frame in frames.items()})
+    places = catalogue_places(client, {pk: frame.revision for pk, frame in frames.items()})
     found: dict[int, ChassisReadings] = {}
     hot: list[tuple[float, int]] = []
     for pk, frame in frames.items():
@@ -121,7 +121,7 @@ def _read(client: Any, person: User, chassis: Sequence[int], parts: Mapping[int,
 _known_places: dict[int, tuple[tuple[int, int], SeriesPlaces]] = {}
 
 
-def _places(client: Any, revisions: Mapping[int, int]) -> dict[int, SeriesPlaces]:
+def catalogue_places(client: Any, revisions: Mapping[int, int]) -> dict[int, SeriesPlaces]:
     """Return the places of chassis; the catalogues, up to 1 MB each, are read where they have changed."""
     with client.pipeline(transaction=False) as pipe:
         for pk in revisions:

@@ -1,0 +1,44 @@
+"""The newest readings of devices and their links, in one read: for lists and for filters by value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+import redis
+from django.conf import settings
+
+from core.errors import Unavailable
+from telemetry.live.fleet import REDIS_TIMEOUT_SECONDS, PlacedOwners, catalogue_places
+from telemetry.live.frames import stored_frame
+
+
+def newest_values(chassis: Collection[int]) -> dict[str, dict[int, float]]:
+    """Return the temperature (°C) and use (%) of devices, and the busier direction (GB/s) of ports, by their ids.
+
+    Of several sensors of a device, it is the greatest. Raises Unavailable without Redis.
+    """
+    found: dict[str, dict[int, float]] = {"temp": {}, "use": {}, "traffic": {}}
+    if not chassis:
+        return found
+    ids = list(chassis)
+    try:
+        with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=REDIS_TIMEOUT_SECONDS) as client:
+            raws = client.mget([f"live:frame:{pk}" for pk in ids])
+            frames = {pk: frame for pk, raw in zip(ids, raws, strict=True) if (frame := stored_frame(raw)) is not None}
+            places = catalogue_places(client, {pk: frame.revision for pk, frame in frames.items()})
+    except (redis.RedisError, OSError) as error:
+        raise Unavailable("The newest readings are not available now: Redis does not answer.") from error
+    for pk, own in places.items():
+        values = frames[pk].values.tolist()
+        if len(values) == own.count:
+            _add_greatest(found["temp"], own.devices["temperature_celsius"], values)
+            _add_greatest(found["use"], own.devices["utilisation_percent"], values)
+            _add_greatest(found["traffic"], own.traffic, values, factor=1e-9)
+    return found
+
+
+def _add_greatest(found: dict[int, float], placed: PlacedOwners, values: list[float], *, factor: float = 1.0) -> None:
+    for owner, place in zip(placed[0], placed[1].tolist(), strict=True):
+        if math.isfinite(values[place]):
+            found[owner] = max(factor * values[place], found.get(owner, -math.inf))
