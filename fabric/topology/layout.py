@@ -200,7 +200,7 @@ def layout_chassis(
     return ChassisPicture(width, max(height - DRAWER_GAP + BOTTOM_MARGIN, 40), screen, tuple(drawers))
 
 
-def _host_ports(chassis: ChassisView, drawer: DrawerView) -> list[HostPortView]:
+def host_ports_of(chassis: ChassisView, drawer: DrawerView) -> list[HostPortView]:
     """Return the host ports of a drawer; unconnected ones belong to the first part without a drawer."""
     first = next((one for one in chassis.drawers if one.id is None), None)
     here = drawer.id is not None or drawer is first
@@ -215,14 +215,14 @@ def _drawer(
     board: StatusBoard,
 ) -> DrawerPicture:
     kind, corner = where
-    ports = _host_ports(chassis, drawer)
+    ports = host_ports_of(chassis, drawer)
     places = kind(len(ports), len(drawer.switches), len(drawer.slots))
     chips = tuple(
         SwitchBox(title, *_moved(places.chip(index), corner), places.chip_width)
         for index, title in enumerate(drawer.switches)
     )
     heads = tuple(
-        _host_port_box(port, _moved(places.head(index), corner), marks, board) for index, port in enumerate(ports)
+        host_port_box(port, _moved(places.head(index), corner), marks, board) for index, port in enumerate(ports)
     )
     planned = planned_locations(chassis, marks)
     links: list[HalfLink] = []
@@ -236,7 +236,7 @@ def _drawer(
         spots += _link_marks(port.port_id, _moved(mark_on(top, end), corner))
     boxes = []
     for index, slot in enumerate(drawer.slots):
-        boxes.append(_slot_box(drawer, slot, _moved(places.slot(index), corner), planned, board))
+        boxes.append(slot_box(drawer, slot, _moved(places.slot(index), corner), planned, board))
         if slot.device is not None and (heads or chips):
             start, end = places.slot_link(index)
             attached = slot.device.host_port_id is not None or slot.device.held_elsewhere
@@ -268,7 +268,8 @@ def _moved(point: tuple[Number, Number], corner: tuple[int, int]) -> tuple[Numbe
     return point[0] + corner[0], point[1] + corner[1]
 
 
-def _host_port_box(port: HostPortView, corner: tuple[int, int], marks: DraftMarks, board: StatusBoard) -> HostPortBox:
+def host_port_box(port: HostPortView, corner: tuple[int, int], marks: DraftMarks, board: StatusBoard) -> HostPortBox:
+    """Return a host port with its texts."""
     then = marks.count_of(port)
     width = f"x{port.active_width}" if port.active_width else "down" if port.link_status else ""
     devices = f"{len(port.device_ids)} device{'' if len(port.device_ids) == 1 else 's'}"
@@ -335,9 +336,10 @@ def _state(link_status: str) -> str:
     return "up" if link_status == "LinkUp" else "training" if link_status in {"Training", "Starting"} else "down"
 
 
-def _slot_box(
+def slot_box(
     drawer: DrawerView, slot: SlotView, corner: tuple[int, int], planned: Mapping[int, str], board: StatusBoard
 ) -> SlotBox:
+    """Return a slot with its texts."""
     x, y = corner
     place = drawer.name if slot.number is None else f"{drawer.name} slot {slot.number}"
     if slot.state == "empty":

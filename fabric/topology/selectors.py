@@ -20,7 +20,7 @@ from accounts.models import User
 from core.errors import NotFound
 from core.text import natural_key
 from fabric.drift.selectors import DriftNotes, drift_notes
-from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot, Switch
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot, Switch, Walk
 from fabric.inventory.rules import CounterBaseline, counts_since
 from fabric.inventory.selectors import (
     counter_baselines,
@@ -82,6 +82,12 @@ def chassis_view(person: User, pk: int) -> ChassisView:
     if not found:
         raise NotFound("There is no such chassis.")
     return found[0]
+
+
+def chassis_fans(person: User, pk: int) -> list[dict[str, Any]]:
+    """Return the fans of a chassis as its newest walk found them, to administrators."""
+    walks = Walk.objects.filter(chassis=pk) if person.is_administrator else Walk.objects.none()
+    return walks.values_list("found__fans", flat=True).first() or []
 
 
 def fabric_view(

@@ -50,11 +50,13 @@ from fabric.operations.views import ROWS_A_PAGE
 from fabric.plans.selectors import port_setting_label
 from fabric.topology import presentation
 from fabric.topology.fleet import MEASURES, fleet_of
+from fabric.topology.front import layout_front
 from fabric.topology.layout import Screen, layout_chassis, planned_locations
 from fabric.topology.overview import overview_for
 from fabric.topology.presentation import ChassisView
 from fabric.topology.problems import DRIFTED, Problem, StatusBoard, Subject, present_problems, status_board
 from fabric.topology.selectors import (
+    chassis_fans,
     chassis_view,
     draft_marks,
     fabric_view,
@@ -71,15 +73,15 @@ DIALECT_LABELS = {
     "none": "Monitored only: it offers no way to attach or detach",
 }
 ATTACHMENTS_SHOWN = 8
-FACES = ("topology", "list")
+FACES = ("topology", "list", "front")
 NOTICED = {DRIFTED, "missing"}
 FLEET_BY = "fleet_by"  # of the session
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Fabric"), tested_queries=("", "view=list"))
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Fabric"), tested_queries=("", "view=list", "view=front"))
 def fabric(request: HttpRequest) -> HttpResponse:
-    """Show one chassis, as topology or list, and a map of all; `view`, `chassis`, `q` and `page` are in the URL.
+    """Show one chassis, as topology, list or front, and a map of all; `view`, `chassis`, `q`, `page` are in the URL.
 
     A search shows one of the chassis where it finds devices; the list has all that it finds.
     """
@@ -103,7 +105,9 @@ def fabric(request: HttpRequest) -> HttpResponse:
     for one in context["chassis"]:
         if view == "topology":
             context["picture"] = layout_chassis(one, marks, board, screen)
-        elif view == "list":
+        elif view == "front":
+            context["picture"] = layout_front(one, chassis_fans(person, one.id), marks, board, screen)
+        else:
             context["planned"] = {**context.get("planned", {}), **planned_locations(one, marks)}
     kept = urlencode({name: value for name, value in request.GET.items() if name not in {"chassis", "page"}})
     tile_query = f"?{kept}&chassis=" if kept else "?chassis="

@@ -337,3 +337,15 @@ def test_the_topology_fits_the_screen_on_a_phone_and_at_twice_the_size(page: Pag
         grip = handle(page, "falcon-1", 1, 1).bounding_box()
         assert grip is not None
         assert min(grip["width"], grip["height"]) >= 24, screen
+
+
+def test_the_front_shows_temperatures_and_fans_live(page: Page) -> None:
+    page.get_by_role("link", name="Front", exact=True).click()
+    page.wait_for_url("**view=front**")
+    front = page.locator("svg.front")
+    expect(front.locator('[aria-label*="Drawer 2 slot 1,"] .reading')).to_have_text(re.compile(r"^\d+\.\d °C$"))
+    expect(front.locator(".fan .reading").first).to_have_text(re.compile(r"^\d+ rpm$"))
+    front.locator('[aria-label*="Drawer 1 slot 1,"]').focus()
+    page.keyboard.press("ArrowRight")
+    expect(front.locator('[aria-label*="Drawer 1 slot 2,"]')).to_be_focused()
+    expect(front.locator("[data-node].lit")).to_have_count(2)

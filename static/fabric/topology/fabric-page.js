@@ -2,7 +2,7 @@
 // after it.
 import { isTyping } from "../../site/keyboard.js";
 
-const shown = document.querySelector(".steps")?.dataset.shown;
+const shown = document.querySelector(".chassis-steps")?.dataset.shown;
 const address = new URL(location.href);
 if (shown && address.searchParams.get("chassis") !== shown) {
   address.searchParams.set("chassis", shown);
@@ -16,5 +16,5 @@ if (tile) map.scrollTop = tile.offsetTop - map.clientHeight / 2;
 const STEPS = { "[": "prev", "]": "next" };
 document.addEventListener("keydown", (event) => {
   if (!(event.key in STEPS) || isTyping(event) || document.querySelector("dialog[open]")) return;
-  document.querySelector(`.steps a[rel="${STEPS[event.key]}"]`)?.click();
+  document.querySelector(`.chassis-steps a[rel="${STEPS[event.key]}"]`)?.click();
 });

@@ -55,6 +55,11 @@ function showTopology(section, frame) {
     const meter = section.querySelector(`[data-meter="${text.dataset.reading}"]`);
     meter?.setAttribute("width", load > 0 ? Math.round((Math.min(load, 100) / 100) * METER_WIDTH) : 0);
   }
+  for (const text of section.querySelectorAll("[data-fan]")) {
+    const isOfFan = (one) => one.quantity.startsWith("fan_") && one.label === text.dataset.fan;
+    const series = frame.series.find(isOfFan);
+    text.textContent = series ? formatValue(frame.value(series.key), series.unit) : "";
+  }
   for (const cell of section.querySelectorAll("[data-live]")) {
     const series = frame.series.find((one) => one.key === cell.dataset.live);
     if (series) cell.textContent = formatValue(frame.value(series.key), series.unit);

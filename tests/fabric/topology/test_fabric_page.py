@@ -10,9 +10,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from accounts.models import Tenant, User
-from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot, Walk
+from fabric.topology.front import layout_front
 from fabric.topology.layout import DRAWER_GAP, Screen, layout_chassis
 from fabric.topology.places import SLOT_HEIGHT, SLOT_WIDTH
+from fabric.topology.problems import status_board
 from fabric.topology.selectors import fabric_view
 
 pytestmark = pytest.mark.django_db
@@ -81,7 +83,7 @@ def test_the_page_of_two_hundred_chassis_is_small_and_takes_as_many_queries_as_t
     add_fleet(2)
     client = signed_in(role="administrator")
     queries, sizes = {}, {}
-    for view in ("topology", "list"):
+    for view in ("topology", "list", "front"):
         page_of(client, f"?view={view}")
         with CaptureQueriesContext(connection) as found:
             page_of(client, f"?view={view}")
@@ -89,7 +91,7 @@ def test_the_page_of_two_hundred_chassis_is_small_and_takes_as_many_queries_as_t
     Chassis.objects.all().delete()
     Host.objects.all().delete()
     add_fleet(200)
-    for view in ("topology", "list"):
+    for view in ("topology", "list", "front"):
         with CaptureQueriesContext(connection) as found:
             sizes[view] = len(page_of(client, f"?view={view}"))
         assert len(found) == queries[view]
@@ -104,7 +106,7 @@ def test_one_chassis_is_shown_and_the_map_has_all_by_their_numbers() -> None:
     page = page_of(client)
     assert tiles(page) == names
     assert drawn(page) == ["falcon-1"]
-    for view in ("topology", "list"):
+    for view in ("topology", "list", "front"):
         page = page_of(client, f"?view={view}&chassis={ids['falcon-10']}")
         assert drawn(page) == ["falcon-10"]
         assert [f"chassis={ids[name]}" in page for name in ("falcon-9", "falcon-11")] == [True, True]
@@ -185,3 +187,45 @@ def test_a_layout_fits_its_screen_and_no_box_covers_another(screen: Screen) -> N
 def test_a_browser_that_says_nothing_known_of_its_screen_has_a_wide_one() -> None:
     assert Screen.of({}) == Screen.of({"screen": "<b>"}) == Screen.WIDE
     assert Screen.of({"screen": "narrow"}) is Screen.NARROW
+
+
+@pytest.mark.parametrize("screen", Screen)
+def test_the_front_has_a_module_for_each_slot_within_its_drawer(screen: Screen) -> None:
+    add_fleet(1)
+    boss = User.objects.create(username="boss", role="administrator")
+    Device.objects.filter(slot__number=8).delete()
+    (view,) = fabric_view(boss)
+    fans = [{"name": f"Fan {number}", "health": "Critical" if number == 2 else "OK"} for number in range(1, 9)]
+    picture = layout_front(view, fans, board=status_board(boss), screen=screen)
+    bottom = 0
+    for drawer in picture.drawers:
+        assert drawer.y >= bottom
+        bottom = drawer.y + drawer.height
+        assert [box.title.split(" ")[0] for box in drawer.modules] == [str(number) for number in range(1, 9)]
+        assert drawer.modules[-1].line == "empty"
+        boxes = [(box.x, box.y, picture.module_width, 128) for box in drawer.modules]
+        boxes += [(head.x, head.y, picture.port_width, 30) for head in drawer.heads]
+        assert len({(x, y) for x, y, *_ in boxes}) == 8 + 2
+        for x, y, wide, high in boxes:
+            assert picture.ear < x <= picture.right_ear - wide
+            assert drawer.y < y <= bottom - high
+    assert all(fan.y > bottom for fan in picture.fans)
+    assert [fan.name for fan in picture.fans if fan.level] == ["Fan 2"]
+
+
+def test_the_front_shows_fans_to_administrators_and_a_tenant_nothing_of_others() -> None:
+    add_fleet(2)
+    chassis = Chassis.objects.get(name="falcon-1")
+    Walk.objects.create(chassis=chassis, found={"fans": [{"name": "Fan 7", "health": "Warning"}]})
+    page = page_of(signed_in(role="administrator"), f"?view=front&chassis={chassis.pk}")
+    assert 'data-fan="Fan 7"' in page
+    assert page.count("/temperature_celsius") == 2 * SLOTS
+    tenant = Tenant.objects.create(name="Vision group")
+    device = Device.objects.filter(chassis=chassis).earliest("pk")
+    Device.objects.filter(pk=device.pk).update(tenant=tenant)
+    client = Client()
+    client.force_login(User.objects.create(username="member", role="user", tenant=tenant))
+    page = page_of(client, "?view=front")
+    assert "data-fan" not in page
+    assert re.findall(r"device/(\d+)/temperature_celsius", page) == [str(device.pk)]
+    assert "node-a" not in page
