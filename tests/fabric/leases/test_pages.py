@@ -6,6 +6,7 @@ import csv
 import io
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -223,8 +224,8 @@ def test_parts_of_a_lease_are_found_among_thousands(lab: Lab, django_assert_max_
         page = client.get(address)
     assert len(page.content) < MAX_BYTES
     assert (len(page.context["choice"].found), page.context["choice"].count) == (25, 650)
-    searched = {"tenant": lab.one.pk, "note": "For the paper", "devices": [lab.gpus[0].pk], "q": "BIG-2 slot",
-                "kind": "gpu", "model": "V100", "count": "3"}  # fmt: skip
+    searched: dict[str, Any] = {"tenant": lab.one.pk, "note": "For the paper", "devices": [lab.gpus[0].pk],
+                                "q": "BIG-2 slot", "kind": "gpu", "model": "V100", "count": "3"}  # fmt: skip
     found = client.get(address, searched)
     choice = found.context["choice"]
     assert "For the paper" in found.content.decode()

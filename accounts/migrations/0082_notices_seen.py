@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('accounts', '0080_identity_providers'),
+        ('accounts', '0081_natural_order'),
     ]
 
     operations = [
