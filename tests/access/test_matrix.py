@@ -81,8 +81,8 @@ RESTRICTED = {
         accounts:tenants accounts:tokens accounts:tokens_csv
         alerts:built_in alerts:deliveries alerts:delivery_retry alerts:route alerts:route_add alerts:route_remove
         alerts:route_test alerts:routes alerts:rule alerts:rule_add alerts:rule_preview alerts:rule_remove
-        alerts:rule_switch alerts:rules alerts:silence_add alerts:silence_end alerts:silences api:alert_built_in
-        api:alert_built_ins api:alert_deliveries api:alert_delivery_retry api:alert_route api:alert_route_test
+        alerts:rule_metrics alerts:rule_switch alerts:rules alerts:silence_add alerts:silence_end alerts:silences
+        api:alert_built_in api:alert_built_ins api:alert_deliveries api:alert_delivery_retry api:alert_route api:alert_route_test
         api:alert_routes api:alert_rule api:alert_rule_preview api:alert_rules api:alert_silence_end
         api:alert_silences api:approval_policy
         api:audit api:audit_entry api:audit_export api:audit_verification api:chassis_settings
