@@ -14,6 +14,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import Audience, MenuEntry, declare
 from accounts.models import User
 from benchmarks.deploy.deployment import DeploymentRequestError
+from benchmarks.deploy.fields import job_fields, request_of_fields
 from benchmarks.deploy.services import deployment_create, visible_hosts
 from benchmarks.deploy.short_form import EXAMPLE
 
@@ -41,15 +42,16 @@ MODAK_EXAMPLE: Final = {
 @require_http_methods(["GET", "POST"])
 @declare(Audience.EVERYBODY, audited_as=Action.DEPLOYMENT_MAKE, menu_entry=MenuEntry("Deployment", "Benchmarks", 6))
 def deployment(request: HttpRequest) -> HttpResponse:
-    """Show the form; POST `request` shows the result, with `file` sends one of its files."""
+    """Show the form; POST `request`, or the fields of a job, shows the result, with `file` sends one of its files."""
     person = person_of(request)
     if request.method != "POST":
         return _render_page(request, person, {})
+    text = request.POST["request"] if "request" in request.POST else request_of_fields(request.POST.dict())
     try:
-        made = deployment_create(person, request.POST.get("request", ""))
+        made = deployment_create(person, text)
     except DeploymentRequestError as error:
         # Invalid JSON is not shown again: secrets in it cannot be recognised.
-        found = {"errors": error.errors.items(), "notes": error.notes, "request_text": error.request}
+        found = {"errors": error.errors, "notes": error.notes, "request_text": error.request}
         return _render_page(request, person, found, status=400)
     if file := next((one for one in made.files if one.kind == request.POST.get("file", "")), None):
         headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
@@ -60,8 +62,15 @@ def deployment(request: HttpRequest) -> HttpResponse:
 def _render_page(request: HttpRequest, person: User, found: dict[str, Any], *, status: int = 200) -> HttpResponse:
     hosts = visible_hosts(person)
     example = EXAMPLE | ({"host": hosts[0][1]} if hosts else {})
+    errors = found.get("errors", {})
+    fields = job_fields(found.get("request_text", ""), errors, [name for _, name in hosts])
+    is_json = "request" in request.POST  # what fields cannot say stays JSON
+    at_fields = set() if is_json else {f"/{one.name}" for one in fields}
     context = {
         **found,
+        "fields": fields,
+        "is_json": is_json,
+        "other_errors": {pointer: errors[pointer] for pointer in errors if pointer not in at_fields},
         "hosts": hosts,
         "examples": [
             ("This site's own form", json.dumps(example, indent=2)), ("MODAK", json.dumps(MODAK_EXAMPLE, indent=2)),

@@ -3,13 +3,12 @@ import { element } from "../../site/dom.js";
 import { submitFragment } from "../../site/fragment.js";
 import { tabByKey } from "../../site/keyboard.js";
 
-const form = document.getElementById("request-form");
 const result = document.getElementById("deployment");
 const text = document.getElementById("request");
 
 function buildTabs(box) {
   const files = [...box.querySelectorAll("[data-tab]")];
-  const list = element("div", { role: "tablist", ariaLabel: "Files" });
+  const list = element("div", { role: "tablist", ariaLabel: box.dataset.tabs || "Files" });
   const tabs = files.map((file) => {
     const tab = element("button", { type: "button", id: `tab-${file.id}`, role: "tab" }, file.dataset.tab);
     tab.setAttribute("aria-controls", file.id);
@@ -35,7 +34,7 @@ function buildTabs(box) {
   });
   box.prepend(list);
   box.classList.add("tabbed");
-  select(files[0]);
+  select(files.find((file) => "open" in file.dataset) ?? files[0]);
 }
 
 const buildAllTabs = (root) => root.querySelectorAll("[data-tabs]").forEach(buildTabs);
@@ -48,14 +47,16 @@ document.querySelectorAll("[data-use-example]").forEach((button) => {
   });
 });
 
-form.addEventListener("submit", async (event) => {
-  event.preventDefault();
-  if (!(await submitFragment(form, event.submitter, result))) {
-    form.submit();
-    return;
-  }
-  buildAllTabs(result);
-  result.scrollIntoView({ block: "start" });
+document.querySelectorAll("[data-request]").forEach((form) => {
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (!(await submitFragment(form, event.submitter, result))) {
+      form.submit();
+      return;
+    }
+    buildAllTabs(result);
+    result.scrollIntoView({ block: "start" });
+  });
 });
 
 buildAllTabs(document);

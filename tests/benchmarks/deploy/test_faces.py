@@ -134,3 +134,32 @@ def test_a_page_says_which_fields_are_wrong(client: Client) -> None:
     assert '<script>"' not in shown
     assert "&lt;b&gt;x" in shown
     assert client.post(PAGE, {"request": ""}).status_code == 400
+
+
+def test_a_job_is_described_by_fields_and_what_is_wrong_is_said_at_its_field(client: Client, host: Host) -> None:
+    fields = {"command": "python train.py --batch {batch}", "workload": "resnet50", "scheduler": "slurm", "gpus": "2",
+              "time": "12:00:00", "host": "node-1", "queue": ""}  # fmt: skip
+    answer = client.post(PAGE, fields)
+    shown = answer.content.decode()
+    assert "#SBATCH --gres=gpu:2" in shown
+    assert "Mixed precision" in shown
+    kept = {one.name: one.value for one in answer.context["fields"]}
+    assert {name: kept[name] for name in fields} == fields
+    assert not answer.context["is_json"]
+    wrong = client.post(PAGE, {**fields, "gpus": "two", "command": ""})
+    assert wrong.status_code == 400
+    errors = {one.name: one.error for one in wrong.context["fields"] if one.error}
+    assert errors == {
+        "command": "It is missing: there is nothing to run.", "gpus": "A whole number from 1 to 64 is expected.",
+    }  # fmt: skip
+    assert b'<a href="#job-gpus">GPUs</a>' in wrong.content
+    # What fields cannot say is JSON.
+    assert client.post(PAGE, {"request": json.dumps(changed(SHORT, "/gpus", 2))}).context["is_json"]
+    assert client.post(PAGE, {"request": "[1]"}).status_code == 400
+
+
+def test_a_secret_in_a_field_is_not_shown_again(client: Client, host: Host) -> None:
+    secret = "hf_" + "a1B2c3D4e5" * 4
+    answer = client.post(PAGE, {"command": f"python train.py --token {secret}", "gpus": "none"})
+    assert answer.status_code == 400
+    assert secret not in answer.content.decode()
