@@ -59,7 +59,7 @@ def test_an_answer_becomes_a_run_its_record_teaches_and_a_plan_composes_it(
     before = zones(running_site)
     ask(page)
     # The run that it proposes is composed, goes on, and gives its devices back.
-    page.locator("#answer").get_by_role("button", name="Run it, simulated").click()
+    page.locator("#answer").get_by_role("button", name="Start simulated run").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("VGG-16 as recommended: node-c")
     expect(page.locator("[data-run-state=running]")).to_be_visible(timeout=LONG)
     assert zones(running_site) != before
@@ -93,9 +93,9 @@ def test_an_answer_becomes_a_run_its_record_teaches_and_a_plan_composes_it(
     assert "prior" not in bases(page)
     # A plan composes it; asked again, all of it is there; undone, nothing has changed.
     line = page.locator(".ranking > li", has=page.locator(".basis.measured")).first
-    if not line.get_by_role("button", name="Make it a plan").is_visible():
+    if not line.get_by_role("button", name="Create plan").is_visible():
         line.locator("summary").click()
-    line.get_by_role("button", name="Make it a plan").click()
+    line.get_by_role("button", name="Create plan").click()
     page.get_by_role("button", name="Apply plan").click()
     settled(page, "done", running_site)
     assert zones(running_site) != before

@@ -178,7 +178,7 @@ def test_the_page_shows_the_form_then_the_ranking_and_its_csv(chassis: Chassis, 
     page = page_text(client.get(reverse("recommend:recommend"), QUESTION))
     assert "local" in page
     assert "Best with" in page
-    assert "Make it a plan" in page
+    assert "Create plan" in page
     assert "predicted" in page
     assert '<h2 id="verdict"> Undecided </h2>' in page
     assert "Nothing is recommended yet." in page
@@ -207,7 +207,7 @@ def test_what_needs_another_mode_is_a_plan_and_no_run(chassis: Chassis, boss: Us
     page = browser(boss).get(reverse("recommend:recommend"), given).content.decode()
     assert "the mode of 1 drawer to change" in page
     assert "It requires a change of a drawer's mode" in page
-    assert "Make it a plan" in page
+    assert "Create plan" in page
     assert "It cannot be run: no agent" not in page
 
 
@@ -248,7 +248,7 @@ def test_a_viewer_looks_but_makes_neither_plan_nor_run(chassis: Chassis, owner: 
     client = browser(viewer)
     page = client.get(reverse("recommend:recommend"), QUESTION).content.decode()
     assert "You have read-only access" in page
-    assert "Make it a plan" not in page
+    assert "Create plan" not in page
     device, port = Device.objects.get(name="GPU 2").pk, HostPort.objects.get(label="H1").pk
     wanted = json.dumps({"attachments": {device: port}})
     assert client.post(reverse("recommend:recommend_plan"), {"wanted": wanted}).status_code == 403
