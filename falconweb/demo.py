@@ -42,15 +42,21 @@ HOUR = 3600
 MINUTE = 60
 START_SECONDS = 120.0  # for the first readings, and the first report of an agent
 WRITE_SECONDS = 60.0
-FRAMES = 5  # live ones whose medians the hour leads up to
+FRAMES = 6  # live ones: one of them at least is of a device at work, which pauses now and then
 SIMULATED = "Simulated: nothing was read before the first start."
-# By how much of its live value a quantity moves with the load.
-SHARES: Mapping[str, float] = {
-    Quantity.TEMPERATURE: 0.06, Quantity.UTILISATION: 0.08, Quantity.POWER: 0.1, Quantity.CURRENT: 0.1,
-    Quantity.FAN_RPM: 0.03, Quantity.FAN_PERCENT: 0.03, **dict.fromkeys(BYTE_RATES.values(), 0.3),
+# The share of its live value that a quantity has of the load, of now and of the last half minute.
+FAST_SHARES: Mapping[str, float] = {
+    Quantity.UTILISATION: 1.0, Quantity.POWER: 0.8, Quantity.CURRENT: 0.8, **dict.fromkeys(BYTE_RATES.values(), 1.0),
 }  # fmt: skip
-PERIODS = ((0.6, 1500.0), (0.3, 260.0), (0.1, 41.0))  # weight and seconds of the waves of a load
-NOISE = 0.04
+SLOW_SHARES: Mapping[str, float] = {
+    Quantity.TEMPERATURE: 0.3, Quantity.FAN_RPM: 0.1, Quantity.FAN_PERCENT: 0.1, Quantity.POWER: 0.2,
+    **dict.fromkeys(BYTE_RATES.values(), 0.3),
+}  # fmt: skip
+# Of a load, as the simulator has it: long stretches of work, short pauses between epochs, seconds each.
+PERIODS = (18.0, 55.0)
+PAUSE_BELOW, PAUSE = -0.82, 0.14
+FAST_SECONDS, SLOW_SECONDS = 1.0, 25.0
+NOISE = 0.02
 STEPS = {"steps": 50, "warmup": 10}  # of a run: some ten seconds
 GPUS = 2
 Found = TypeVar("Found")
@@ -75,22 +81,25 @@ def demo_fill() -> None:
 def simulated_hour(
     entries: Sequence[SeriesEntry], values: Values, loads: Mapping[tuple[str, int], tuple[str, int]]
 ) -> Values:
-    """Return an hour of readings [seconds, series] that leads up to `values`, with bytes as a BMC counts them.
+    """Return an hour of readings [seconds, series] as those at work are `values`, with bytes as a BMC counts them.
 
-    What belongs to one device moves together: `loads` names the object whose load moves another one.
+    What belongs to one device moves together: `loads` names the device whose load moves another object.
     """
     table = np.empty((HOUR, len(entries)))
-    wave = cache(_wave)
+    load = cache(_load)
     for column, (entry, value) in enumerate(zip(entries, values, strict=True)):
-        owner = (entry["object"], entry["id"])
-        share = SHARES.get(entry["quantity"], 0.0)
-        moved = value * (1 + share * wave(loads.get(owner, owner))) if share else np.full(HOUR, value)
-        if entry["quantity"] == Quantity.UTILISATION:
+        owner, quantity = (entry["object"], entry["id"]), entry["quantity"]
+        owner = loads.get(owner, owner)
+        share, seconds = FAST_SHARES.get(quantity, 0.0), FAST_SECONDS
+        if not share or owner[0] != "device":  # of several devices together
+            share, seconds = SLOW_SHARES.get(quantity, 0.0), SLOW_SECONDS
+        moved = value * (1 - share + share * load(owner, seconds)) if share else np.full(HOUR, value)
+        if quantity == Quantity.UTILISATION:
             moved = np.minimum(moved, 100.0)
-        elif entry["quantity"] == Quantity.ENERGY:  # the BMC has counted it since its start alone
+        elif quantity == Quantity.ENERGY:  # the BMC has counted it since its start alone
             moved = np.full(HOUR, math.nan)
-        elif entry["quantity"] in BYTE_RATES.values():
-            moved = np.cumsum(np.rint(np.maximum(moved, 0.0)))
+        elif quantity in BYTE_RATES.values():
+            moved = np.cumsum(np.rint(moved))
         table[:, column] = np.round(moved, 2)
     return table
 
@@ -118,19 +127,22 @@ def _batches(chassis: int, entries: Sequence[SeriesEntry], table: Values, until:
         before = rows[-1].at
 
 
-def _wave(owner: tuple[str, int]) -> Values:
-    """Return how a load moves within the hour, from about -1 to 1, and 0 at its end; the same for the same owner."""
+def _load(owner: tuple[str, int], seconds: float) -> Values:
+    """Return the load of a device within the hour as the mean of the last `seconds` or so, about 1 at work.
+
+    Of more than a pause it is 1 in the mean.
+    """
     random = np.random.default_rng(zlib.crc32(repr(owner).encode()))
-    seconds = np.arange(HOUR)
-    wave: Values = NOISE * random.normal(size=HOUR)
-    for weight, period in PERIODS:
-        wave += weight * np.sin(2 * math.pi * (seconds / period + random.random()))
-    wave -= wave[-1]
-    return wave
+    phase = 2 * math.pi * (np.arange(HOUR) / random.uniform(*PERIODS) + random.random())
+    work = np.where(np.sin(phase) > PAUSE_BELOW, 0.94 + 0.06 * np.sin(3.1 * phase), PAUSE)
+    weights = np.exp(-np.arange(4 * seconds) / seconds)
+    before = np.pad(work + NOISE * random.uniform(-1, 1, HOUR), (len(weights) - 1, 0), mode="reflect")
+    load: Values = np.convolve(before, weights / weights.sum(), mode="valid")
+    return load / load.mean() if seconds == SLOW_SECONDS else load
 
 
 def _live_readings(chassis: int) -> tuple[list[SeriesEntry], Values, float] | None:
-    """Return the series of a chassis, the medians of its first readings, and the time of the first.
+    """Return the series of a chassis, the highest of its first readings, and the time of the first.
 
     None before its devices are known, whose series are then its own.
     """
@@ -142,7 +154,7 @@ def _live_readings(chassis: int) -> tuple[list[SeriesEntry], Values, float] | No
         return None
     table = np.array([values for _, _, values in known], dtype=np.float64)
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of a series without any value
-        return entries, np.nanmedian(table, axis=0), known[0][1]
+        return entries, np.nanmax(table, axis=0), known[0][1]
 
 
 def _plan(person: User) -> None:

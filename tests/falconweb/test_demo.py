@@ -41,18 +41,21 @@ ENTRIES = [HOT, BUSY, SENT, WIDTH, ENERGY]
 VALUES = np.array([70.0, 99.0, 2e9, 8.0, 0.02])
 
 
-def test_the_hour_leads_up_to_the_live_values_and_a_devices_port_moves_with_it() -> None:
+def test_the_hour_is_that_of_a_device_at_work_and_its_port_moves_with_it() -> None:
     table = demo.simulated_hour(ENTRIES, VALUES, {("port", 5): ("device", 7)})
     hot, busy, sent, width, energy = table.T
-    assert (hot[-1], busy[-1]) == (70.0, 99.0)
+    # It works most of the time, and pauses between epochs.
+    assert 85 < np.median(busy) < busy.max() <= 100
+    assert 0 < busy.min() < 40
     assert 60 < hot.min() < hot.max() < 80
-    assert busy.max() <= 100.0
+    assert abs(hot.mean() - 70) < 0.5
+    assert np.abs(np.diff(hot)).max() < 2
     assert set(width) == {8.0}
     assert np.isnan(energy).all()
     rate = np.diff(sent)
-    assert rate.min() > 0
-    assert rate[-1] == 2e9
-    assert np.corrcoef(rate, hot[1:])[0, 1] > 0.99
+    assert 0 < rate.min() < rate.max() < 2.1e9
+    assert np.corrcoef(rate, busy[1:])[0, 1] > 0.99
+    assert np.array_equal(table[:, :4], demo.simulated_hour(ENTRIES, VALUES, {("port", 5): ("device", 7)})[:, :4])
 
 
 @pytest.mark.process
