@@ -227,7 +227,9 @@ def test_it_starts_as_the_documentation_says_for_production(tmp_path: Path) -> N
     line = next(line for line in documentation.splitlines() if line.strip().startswith("FALCONWEB_HTTPS=1 "))
     settings: dict[str, Any] = dict(word.split("=", 1) for word in line.split() if "=" in word)
     assert settings.pop("FALCONWEB_SIMULATED") == "0"
-    with RunningSite(tmp_path, FALCONWEB_SIMULATED="0", **settings) as site:
+    # As `make up` starts it.
+    with RunningSite(tmp_path, arguments=["--demo"], FALCONWEB_SIMULATED="0", **settings) as site:
+        assert not (tmp_path / "logs" / "demo.log").exists()
         # Whoever watches it knows its address only; everybody else needs its name.
         assert site.get("/healthz")[0] == 200
         assert site.get("/sign-in/")[0] == 400
