@@ -287,3 +287,14 @@ def test_a_run_without_a_name_says_where_its_gpus_are_and_what_it_trains(lab: La
         "2 Falcon GPUs (V100), batch 16, node-a",
         "1 local GPU (V100), 1 Falcon GPU (V100), batch 16, node-a",
     ]
+
+
+def test_the_page_of_a_run_that_goes_on_charts_the_links_to_its_devices(lab: Lab) -> None:
+    run = lab.ask(lab.place(1, 2))
+    client = client_of(lab.person)
+    ports = [lab.device(slot).slot.port_id for slot in (1, 2)]  # type: ignore[union-attr]
+    page = client.get(f"/benchmarks/runs/{run.pk}/")
+    assert f'data-chart-objects="port/{ports[0]} port/{ports[1]}"' in page.content.decode()
+    assert f'data-chassis="{lab.chassis.pk}"' in page.content.decode()
+    Run.objects.update(state=Run.State.COMPLETED)
+    assert "data-chart-objects" not in client.get(f"/benchmarks/runs/{run.pk}/").content.decode()
