@@ -19,6 +19,7 @@ from telemetry.events.models import EventSeverity, EventSource
 from telemetry.exports.formats import COLUMNS, DEFAULT_COLUMNS
 from telemetry.exports.models import ExportDefinition, ExportFormat, ExportSchedule, ExportSpan, ExportTarget
 from telemetry.exports.options import MAX_NAME_LENGTH, MAX_SECRET_LENGTH, ExportOptions, ExportSpec, filter_to_json
+from telemetry.exports.times import DAYS, WEEK, ScheduleTimes, schedule_times
 
 TEXT_FIELDS = ("q", "person", "since", "until", "last")
 CHOICE_FIELDS = ("source", "severity", "chassis", "tenant")
@@ -100,8 +101,14 @@ class ExportForm(forms.Form):
     minutes = _number_field("Longest run, in minutes", "One that takes longer stops, and can be resumed.", 1440)
     batch = _number_field("Events in a request", "1 to 1,000.", 500)
     schedule = _choice_field("When", ExportSchedule.choices, ExportSchedule.NONE, required=False)
+    on_days = _filter_field("Days", [(str(day), DAYS[day]) for day in WEEK], "None ticked: each day.")
+    at_hours = _filter_field(
+        "Hours (UTC)", [(str(hour), f"{hour:02}") for hour in range(24)], "None ticked: each hour."
+    )
+    at_minute = forms.IntegerField(label="Minute", required=False, min_value=0, max_value=59, initial=0)
     cron = _text_field(
-        "Schedule (cron, UTC)", "Minute, hour, day, month, day of the week: 15 3 * * * is 03:15 each day."
+        "Own schedule (cron, UTC)",
+        "In place of days and hours: minute, hour, day, month, day of the week, such as 15 3 1 * *.",
     )
     span = _choice_field(
         "Events of a run", ExportSpan.choices, ExportSpan.ALL, required=False,
@@ -151,10 +158,15 @@ class ExportForm(forms.Form):
             columns=self._columns(values["columns"]),
             options=ExportOptions.of(typed),
             schedule=values["schedule"] or ExportSchedule.NONE,
-            cron=values["cron"],
+            cron=values["cron"] or self._times(values).cron,
             span=values["span"] or ExportSpan.ALL,
             enabled=self._definition.enabled if self._definition else True,
             secret=secret,
+        )
+
+    def _times(self, values: Mapping[str, Any]) -> ScheduleTimes:
+        return ScheduleTimes(
+            values["at_minute"] or 0, tuple(map(int, values["at_hours"])), tuple(map(int, values["on_days"]))
         )
 
     def _columns(self, chosen: list[str]) -> list[str]:
@@ -172,7 +184,9 @@ class ExportForm(forms.Form):
                 "destination", "address", "ca", "secret", "unsigned", "batch", "folder", "gzip", "keep_files",
                 "keep_days",
             )),
-            ("when", "When", ("schedule", "cron", "span", "from_now", "minutes")),
+            ("when", "When", (
+                "schedule", "on_days", "at_hours", "at_minute", "cron", "span", "from_now", "minutes",
+            )),
         ):  # fmt: skip
             yield key, words, [self[name] for name in names if name in self.fields]
 
@@ -200,6 +214,8 @@ def initial_from_query(given: QueryDict) -> dict[str, Any]:
 
 def _initial(row: ExportDefinition) -> dict[str, Any]:
     values = {name: getattr(row, name) for name in ("name", "format", "columns", "schedule", "cron", "span")}
+    if (times := schedule_times(row.cron)) is not None:
+        values |= {"cron": "", "at_minute": times.minute, "at_hours": times.hours, "on_days": times.days}
     return {**values, "destination": row.target, **row.options, **_filter_initial(row.filter)}
 
 

@@ -13,6 +13,7 @@ from accounts.models import User
 from accounts.visibility import RestrictedQuerySet
 from core.claims import LONGEST_WAIT, unclaimed, wait_is_over
 from core.credentials import SecretHolder
+from telemetry.exports.times import schedule_times
 
 
 class ExportFormat(models.TextChoices):
@@ -92,6 +93,12 @@ class ExportDefinition(SecretHolder):
     def is_stream(self) -> bool:
         """Whether its run never ends."""
         return self.schedule == ExportSchedule.STREAM
+
+    @property
+    def times_words(self) -> str:
+        """The times of its schedule, in words; '' where only cron says them."""
+        times = schedule_times(self.cron)
+        return times.words if times is not None else ""
 
 
 class AuditPosition(models.Model):

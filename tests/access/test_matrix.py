@@ -80,11 +80,11 @@ RESTRICTED = {
         accounts:person_sessions_end accounts:service_add accounts:service_token_add accounts:tenant_add
         accounts:tenants accounts:tokens accounts:tokens_csv
         alerts:built_in alerts:deliveries alerts:delivery_retry alerts:route alerts:route_add alerts:route_remove
-        alerts:route_test alerts:routes alerts:rule alerts:rule_add alerts:rule_preview alerts:rule_remove
-        alerts:rule_metrics alerts:rule_switch alerts:rules alerts:silence_add alerts:silence_end alerts:silences
-        api:alert_built_in api:alert_built_ins api:alert_deliveries api:alert_delivery_retry api:alert_route api:alert_route_test
-        api:alert_routes api:alert_rule api:alert_rule_preview api:alert_rules api:alert_silence_end
-        api:alert_silences api:approval_policy
+        alerts:route_test alerts:routes alerts:rule alerts:rule_add alerts:rule_metrics alerts:rule_preview
+        alerts:rule_remove alerts:rule_switch alerts:rules alerts:silence_add alerts:silence_end alerts:silences
+        api:alert_built_in api:alert_built_ins api:alert_deliveries api:alert_delivery_retry api:alert_route
+        api:alert_route_test api:alert_routes api:alert_rule api:alert_rule_preview api:alert_rules
+        api:alert_silence_end api:alert_silences api:approval_policy
         api:audit api:audit_entry api:audit_export api:audit_verification api:chassis_settings
         api:export api:export_preview api:export_run api:export_run_cancel api:export_run_file api:export_run_resume
         api:export_runs api:export_start api:export_try api:exports api:lease_approval api:lease_decline

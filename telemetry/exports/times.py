@@ -1,0 +1,49 @@
+"""Times of a schedule as people choose them, by days and hours, and as cron has them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+DAYS: Final = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")  # as cron counts them
+WEEK: Final = (1, 2, 3, 4, 5, 6, 0)  # begins on Monday
+CRON_PATTERN: Final = re.compile(r"(\d{1,2}) (\*|\d{1,2}(?:,\d{1,2}){0,23}) \* \* (\*|[0-6](?:,[0-6]){0,6})")
+
+
+@dataclass(frozen=True)
+class ScheduleTimes:
+    """A minute of some hours (none: each) on some days of the week (none: each; 0 is Sunday); UTC."""
+
+    minute: int = 0
+    hours: Sequence[int] = ()
+    days: Sequence[int] = ()
+
+    @property
+    def cron(self) -> str:
+        """The cron expression of it."""
+        hours, days = (",".join(map(str, sorted(set(one)))) or "*" for one in (self.hours, self.days))
+        return f"{self.minute} {hours} * * {days}"
+
+    @property
+    def words(self) -> str:
+        """Return it for display: 'Mon, Wed at 03:15', 'each hour at :15'."""
+        days = ", ".join(DAYS[one] for one in WEEK if one in self.days) if len(set(self.days)) not in {0, 7} else ""
+        if not self.hours:
+            return f"{days}, each hour at :{self.minute:02}" if days else f"each hour at :{self.minute:02}"
+        hours = ", ".join(f"{one:02}:{self.minute:02}" for one in sorted(set(self.hours)))
+        return f"{days or 'each day'} at {hours}"
+
+
+def schedule_times(cron: str) -> ScheduleTimes | None:
+    """Return the times of a cron expression that is one of days and hours, None for any other."""
+    found = CRON_PATTERN.fullmatch(cron)
+    if found is None:
+        return None
+    minute, hours, days = int(found[1]), _numbers(found[2]), _numbers(found[3])
+    return ScheduleTimes(minute, hours, days) if minute < 60 and all(one < 24 for one in hours) else None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return () if text == "*" else tuple(map(int, text.split(",")))
