@@ -106,7 +106,11 @@ def whole_scope(values: dict[str, Any]) -> dict[str, Any]:
 
 
 class SilenceSerializer(StrictSerializer, ScopeSerializer):
-    """A silence from `starts_at` (null in a request: now) until `ends_at`; of one rule, one built-in rule, or all."""
+    """A silence from `starts_at` (null in a request: now) until `ends_at`; of one rule, one built-in rule, or all.
+
+    With `from_time` and `until_time` (of the next day where that is not later), UTC, it is in force at these times
+    only, on `days` of the week (none: each; 0 is Sunday).
+    """
 
     id = serializers.IntegerField(read_only=True)
     rule_id = IdField(required=False, allow_null=True, default=None)
@@ -114,6 +118,11 @@ class SilenceSerializer(StrictSerializer, ScopeSerializer):
     severity = serializers.ChoiceField(choices=AlertSeverity.values, required=False, allow_blank=True, default="")
     starts_at = serializers.DateTimeField(required=False, allow_null=True, default=None)
     ends_at = serializers.DateTimeField()
+    from_time = serializers.TimeField(required=False, allow_null=True, default=None)
+    until_time = serializers.TimeField(required=False, allow_null=True, default=None)
+    days = serializers.ListField(
+        child=serializers.IntegerField(min_value=0, max_value=6), required=False, default=list, max_length=7
+    )
     why = serializers.CharField(max_length=500)
     made_by_name = serializers.CharField(read_only=True)
     is_in_force = serializers.BooleanField(read_only=True)

@@ -13,6 +13,7 @@ from django.utils import timezone
 from accounts.models import Tenant
 from core.database import natural
 from core.forms import UtcMinuteField
+from core.week import DAYS, WEEK
 from fabric.inventory.models import Chassis, Device, Drawer, Port
 from telemetry.alerts.models import MAX_TEXT_LENGTH, AlertSeverity, Route, Rule, Scoped
 from telemetry.alerts.route_services import ROUTE_FIELDS, RouteValues, SilenceValues
@@ -81,6 +82,11 @@ def _number_field(label: str, help_text: str, **more: Any) -> forms.FloatField:
     return forms.FloatField(label=label, help_text=help_text, widget=widget, **more)
 
 
+def _time_field(label: str, help_text: str) -> forms.TimeField:
+    widget = forms.TimeInput(attrs={"type": "time"}, format="%H:%M")
+    return forms.TimeField(label=label, required=False, help_text=help_text, widget=widget)
+
+
 class RuleForm(ScopedForm):
     name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"}))
     metric = forms.CharField(
@@ -139,6 +145,12 @@ class SilenceForm(ScopedForm):
     severity = forms.ChoiceField(label="Severity", required=False, choices=[("", "any"), *AlertSeverity.choices])
     starts_at = UtcMinuteField(label="From (UTC)", required=False, help_text="Empty: now.")
     ends_at = UtcMinuteField(label="Until (UTC)", initial=lambda: timezone.now() + timedelta(hours=2))
+    from_time = _time_field("Time from (UTC)", "Both empty: all of the time.")
+    until_time = _time_field("Time until (UTC)", "Of the next day where it is not later.")
+    days = forms.TypedMultipleChoiceField(
+        label="Days", required=False, coerce=int, choices=[(day, DAYS[day]) for day in WEEK],
+        widget=forms.CheckboxSelectMultiple, help_text="None ticked: each day.",
+    )  # fmt: skip
     why = forms.CharField(
         label="Why", max_length=500, help_text="Shown with each silenced alert.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
@@ -150,6 +162,7 @@ class SilenceForm(ScopedForm):
         rule = int(what.removeprefix("rule-")) if what.startswith("rule-") else None
         return SilenceValues(
             starts_at=given["starts_at"], ends_at=given["ends_at"], why=given["why"], severity=given["severity"],
+            from_time=given["from_time"], until_time=given["until_time"], days=given["days"],
             rule_id=rule, built_in="" if rule is not None else what, **self.scope_values(),
         )  # fmt: skip
 

@@ -13,6 +13,7 @@ from django.utils import timezone
 from accounts.models import Role, Tenant, User
 from accounts.visibility import RestrictedQuerySet
 from core.credentials import SecretHolder
+from core.week import WeeklyTimes
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
 from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, AlertScope, Condition, Terms, duration_label
 
@@ -222,19 +223,23 @@ class Alert(models.Model):
 
 
 class SilenceQuerySet(AdministratorQuerySet):
-    def in_force(self, at: datetime | None = None) -> SilenceQuerySet:
+    def in_force(self, at: datetime | None = None) -> list[Silence]:
         now = at or timezone.now()
-        return self.filter(starts_at__lte=now, ends_at__gt=now)
+        return [row for row in self.filter(starts_at__lte=now, ends_at__gt=now) if row.is_in_force_at(now)]
 
 
 class Silence(Scoped):
-    """A time range in which matching alerts notify nobody; they are still shown."""
+    """A time range, or times of the week within one, in which matching alerts notify nobody; they are still shown."""
 
     rule = models.ForeignKey(Rule, null=True, blank=True, on_delete=models.CASCADE, related_name="silences")
     built_in = models.CharField(max_length=40, blank=True)
     severity = models.CharField(max_length=10, blank=True, choices=AlertSeverity)  # '': any
     starts_at = models.DateTimeField(default=timezone.now)
     ends_at = models.DateTimeField()
+    # Only from a time of day until another, UTC, on days of the week ('15': Monday and Friday; '': each). None: always.
+    from_time = models.TimeField(null=True)
+    until_time = models.TimeField(null=True)
+    days = models.CharField(max_length=7, blank=True)
     made_by_name = models.CharField(max_length=150)
     made_at = models.DateTimeField(auto_now_add=True)
     why = models.CharField(max_length=500)
@@ -266,8 +271,22 @@ class Silence(Scoped):
         return f"{name}, {self.severity}" if self.severity else name
 
     @property
+    def times(self) -> WeeklyTimes | None:
+        """Its times of the week; None where it is for all of the time."""
+        if self.from_time is None or self.until_time is None:
+            return None
+        return WeeklyTimes(begins=self.from_time, ends=self.until_time, days=tuple(map(int, self.days)))
+
+    def is_in_force_at(self, at: datetime) -> bool:
+        return self.starts_at <= at < self.ends_at and (self.times is None or self.times.includes(at))
+
+    @property
     def is_in_force(self) -> bool:
-        return self.starts_at <= timezone.now() < self.ends_at
+        return self.is_in_force_at(timezone.now())
+
+    @property
+    def is_begun(self) -> bool:
+        return self.starts_at <= timezone.now()
 
     @property
     def is_over(self) -> bool:

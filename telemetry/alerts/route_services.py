@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from typing import Final
 
 from django.conf import settings
@@ -20,6 +21,7 @@ from accounts.models import User
 from accounts.visibility import row_or_404
 from core.endpoints import syslog_endpoint, webhook_endpoint
 from core.errors import Conflict, Invalid
+from core.week import WEEK
 from telemetry.alerts.messages import build_notification
 from telemetry.alerts.models import AlertSeverity, Delivery, Route, Rule, Silence
 from telemetry.alerts.rule_services import SCOPE_COLUMNS, SCOPE_FIELDS, clean_text, refuse_field, save_named, scope_set
@@ -229,11 +231,17 @@ MAX_SILENCE: Final = timedelta(days=366)
 
 @dataclass(frozen=True, kw_only=True)
 class SilenceValues:
-    """The requested values of a silence; without `starts_at` it starts now."""
+    """The requested values of a silence; without `starts_at` it starts now.
+
+    With `from_time` and `until_time` (UTC) it is only for these times, on `days` of the week (none: each; 0 is Sunday).
+    """
 
     ends_at: datetime | None
     why: str
     starts_at: datetime | None = None
+    from_time: time | None = None
+    until_time: time | None = None
+    days: Collection[int] = ()
     scope: str = "all"
     scope_id: int | None = None
     device_kind: str = ""
@@ -254,6 +262,8 @@ def silence_add(*, person: User, values: SilenceValues) -> Silence:
         if errors or values.ends_at is None:
             raise Invalid(" ".join(errors.values()), errors=errors)
         row.ends_at = values.ends_at
+        row.from_time, row.until_time = values.from_time, values.until_time
+        row.days = "".join(map(str, sorted(set(values.days))))
         row.severity, row.built_in, row.rule_id = values.severity, values.built_in, values.rule_id
         scope_set(row, scope=values.scope, scope_id=values.scope_id, device_kind=values.device_kind)
         row.save(force_insert=True)
@@ -261,6 +271,7 @@ def silence_add(*, person: User, values: SilenceValues) -> Silence:
         act.after = {
             "scope": row.scope_words, "rule": values.rule_id, "built_in": row.built_in, "severity": row.severity,
             "starts_at": row.starts_at.isoformat(), "ends_at": row.ends_at.isoformat(), "why": row.why,
+            "times": row.times.words if row.times is not None else "",
         }  # fmt: skip
     return row
 
@@ -292,6 +303,10 @@ def _silence_errors(values: SilenceValues, now: datetime, starts_at: datetime) -
         errors["ends_at"] = "Give an end in the future, and after the start."
     elif values.ends_at - now > MAX_SILENCE:
         errors["ends_at"] = "At most a year from now."
+    if not set(values.days) <= set(WEEK):
+        errors["days"] = "Give numbers from 0 (Sunday) to 6."
+    if (values.from_time is None) != (values.until_time is None) or (values.days and values.from_time is None):
+        errors["until_time" if values.from_time else "from_time"] = "Give both times of day, or no times and no days."
     if values.severity and values.severity not in AlertSeverity.values:
         errors["severity"] = f"One of {', '.join(AlertSeverity.values)}, or none for any."
     if values.built_in and values.built_in not in BUILT_IN_RULES:

@@ -12,6 +12,7 @@ from django.http import QueryDict
 from accounts.models import Tenant, User
 from core.errors import FalconWebError
 from core.forms import add_service_errors
+from core.week import DAYS, WEEK
 from fabric.inventory.models import Chassis
 from telemetry.delivery.formats import FACILITIES
 from telemetry.events.filters import EventFilter
@@ -19,7 +20,7 @@ from telemetry.events.models import EventSeverity, EventSource
 from telemetry.exports.formats import COLUMNS, DEFAULT_COLUMNS
 from telemetry.exports.models import ExportDefinition, ExportFormat, ExportSchedule, ExportSpan, ExportTarget
 from telemetry.exports.options import MAX_NAME_LENGTH, MAX_SECRET_LENGTH, ExportOptions, ExportSpec, filter_to_json
-from telemetry.exports.times import DAYS, WEEK, ScheduleTimes, schedule_times
+from telemetry.exports.times import ScheduleTimes, schedule_times
 
 TEXT_FIELDS = ("q", "person", "since", "until", "last")
 CHOICE_FIELDS = ("source", "severity", "chassis", "tenant")

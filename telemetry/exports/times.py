@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-DAYS: Final = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")  # as cron counts them
-WEEK: Final = (1, 2, 3, 4, 5, 6, 0)  # begins on Monday
+from core.week import days_label
+
 CRON_PATTERN: Final = re.compile(r"(\d{1,2}) (\*|\d{1,2}(?:,\d{1,2}){0,23}) \* \* (\*|[0-6](?:,[0-6]){0,6})")
 
 
@@ -29,11 +29,11 @@ class ScheduleTimes:
     @property
     def words(self) -> str:
         """Return it for display: 'Mon, Wed at 03:15', 'each hour at :15'."""
-        days = ", ".join(DAYS[one] for one in WEEK if one in self.days) if len(set(self.days)) not in {0, 7} else ""
         if not self.hours:
-            return f"{days}, each hour at :{self.minute:02}" if days else f"each hour at :{self.minute:02}"
+            days = f"{days_label(self.days)}, " if self.days else ""
+            return f"{days}each hour at :{self.minute:02}"
         hours = ", ".join(f"{one:02}:{self.minute:02}" for one in sorted(set(self.hours)))
-        return f"{days or 'each day'} at {hours}"
+        return f"{days_label(self.days)} at {hours}"
 
 
 def schedule_times(cron: str) -> ScheduleTimes | None:

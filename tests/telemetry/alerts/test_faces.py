@@ -275,6 +275,32 @@ def test_the_api_does_all_of_it(lab: Lab) -> None:
     assert not Route.objects.exists()
 
 
+def test_a_silence_for_times_of_the_week_is_in_force_at_these_alone(lab: Lab) -> None:
+    alert, client = fire(lab.device), lab.client(lab.administrator)
+    now = timezone.now()
+    form = {"scope": "all", "ends_at": f"{now + timedelta(days=30):%Y-%m-%dT%H:%M}", "why": "Each week"}
+    for wrong in ({"from_time": "02:00"}, {"days": ["1"]}, {"from_time": "25:00", "until_time": "02:00"}):
+        assert client.post("/alerts/silences/add/", {**form, **wrong}).status_code == 400
+    other = (now.isoweekday() + 3) % 7
+    times = {"from_time": "00:00", "until_time": "00:00", "days": [str(other)]}
+    assert client.post("/alerts/silences/add/", {**form, **times}).status_code == 302
+    silence = Silence.objects.get()
+    assert (silence.days, silence.is_in_force, silence.is_over) == (str(other), False, False)
+    assert (active_alerts_for(lab.administrator).critical, Silence.objects.in_force()) == (1, [])
+    assert "between its times" in page_text(client.get("/alerts/silences/"))
+    Silence.objects.update(days="")
+    assert active_alerts_for(lab.administrator).critical == 0
+    assert "silenced" in page_text(client.get("/alerts/"))
+    assert "Each week" in page_text(client.get(f"/alerts/{alert.pk}/"))
+    assert "each day, 00:00 to 00:00" in page_text(client.get("/alerts/silences/"))
+    body = {"ends_at": (now + timedelta(days=1)).isoformat(), "why": "x", "from_time": "22:00", "until_time": "04:00",
+            "days": [0, 6]}  # fmt: skip
+    made = client.post("/api/v1/alert-silences/", body, content_type=JSON)
+    assert made.status_code == 201, made.content
+    assert (made.json()["days"], made.json()["from_time"]) == ([0, 6], "22:00:00")
+    assert client.post("/api/v1/alert-silences/", {**body, "days": [7]}, content_type=JSON).status_code == 400
+
+
 def test_an_empty_list_says_why_and_what_to_do(lab: Lab) -> None:
     boss, user = lab.client(lab.administrator), lab.client(lab.user)
     assert "No active alerts" in boss.get("/alerts/").content.decode()
