@@ -15,7 +15,7 @@ from accounts.visibility import RestrictedQuerySet
 from core.credentials import SecretHolder
 from core.week import WeeklyTimes
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
-from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, AlertScope, Condition, Terms, duration_label
+from telemetry.alerts.rules import BUILT_IN_RULES, LINK_RULES, SCOPES, AlertScope, Condition, Terms, duration_label
 
 MAX_TEXT_LENGTH = 2000
 
@@ -127,13 +127,18 @@ class BuiltInSwitch(models.Model):
 
 
 class AlertQuerySet(RestrictedQuerySet):
-    """A tenant sees the alerts of its devices and host ports: open ones, and those begun since it has leased them."""
+    """A tenant sees the alerts of its devices and host ports: open ones, and those begun since it has leased them.
+
+    Of a link's verdict, it sees only the latter.
+    """
 
     def granted_to(self, tenant_id: int) -> Q:
         found = Q()
         for part in ("device", "host_port"):
             since = Q((f"{part}__tenant_since", None)) | Q(since__gte=F(f"{part}__tenant_since"))
-            found |= Q((f"{part}__tenant", tenant_id)) & (Q(state__in=Alert.ACTIVE) | since)
+            # The verdict on a link is on what another tenant did, too.
+            lasts = Q(state__in=Alert.ACTIVE) & ~Q(cause__in=LINK_RULES)
+            found |= Q((f"{part}__tenant", tenant_id)) & (lasts | since)
         # Pending alerts may disappear without firing: only administrators see them.
         return found & ~Q(state=Alert.State.PENDING)
 

@@ -192,10 +192,10 @@ BUILT_IN_RULES: Final = {
                 "Critical", 0.0),
     )
 }  # fmt: skip
+# Rules about the verdict on a link.
+LINK_RULES: Final = frozenset({"link_down", "link_degraded"})
 # Rules about conditions that are not measured: see telemetry.alerts.conditions.
-CONDITION_RULES: Final = frozenset(
-    {"link_down", "link_degraded", DEVICE_MISSING, DRIFT, "store_behind", "disk_filling"}
-)
+CONDITION_RULES: Final = LINK_RULES | {DEVICE_MISSING, DRIFT, "store_behind", "disk_filling"}
 
 
 def rule_cause(pk: int) -> str:

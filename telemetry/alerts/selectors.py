@@ -33,6 +33,7 @@ from telemetry.alerts.rules import (
     DEVICE_MISSING,
     DRIFT,
     FIRING,
+    LINK_RULES,
     NOT_ANSWERING,
     PENDING,
     AlertSubject,
@@ -273,7 +274,7 @@ def _notifying_alerts(person: User) -> QuerySet[Alert]:
 
 
 # What the fabric and the links report as problems by themselves, whether a rule is on or not.
-SAID_ELSEWHERE: Final = (NOT_ANSWERING, DEVICE_MISSING, DRIFT, "link_down", "link_degraded")
+SAID_ELSEWHERE: Final = frozenset({NOT_ANSWERING, DEVICE_MISSING, DRIFT, *LINK_RULES})
 
 
 def alert_problems(person: User, chassis_ids: Collection[int] | None) -> Iterator[Problem]:

@@ -165,6 +165,15 @@ def test_a_link_has_the_alert_of_its_verdict_and_does_not_flap(lab: Lab) -> None
     assert states() == {"link_degraded": "resolved", "link_down": "resolved"}
 
 
+def test_a_tenant_is_told_of_no_verdict_from_before_its_lease(lab: Lab) -> None:
+    verdict(port_of(lab), LinkLevel.FAILING, since=100)
+    assert states()["link_down"] == "firing"
+    assert active_alerts_for(lab.user).critical == 1
+    Device.objects.filter(pk=lab.device.pk).update(tenant=lab.others, tenant_since=timezone.now())
+    assert (active_alerts_for(lab.stranger).critical, active_alerts_for(lab.user).critical) == (0, 0)
+    assert active_alerts_for(lab.administrator).critical == 1
+
+
 def test_the_link_of_a_missing_device_is_no_second_alert(lab: Lab) -> None:
     verdict(port_of(lab), LinkLevel.DOWN, since=100)
     Device.objects.filter(pk=lab.device.pk).update(missing_since=ago(100), host_port=None)
