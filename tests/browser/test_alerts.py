@@ -90,7 +90,7 @@ def test_a_rule_is_tried_while_it_is_typed_and_the_form_shows_what_counts(page: 
     picture.click()
     expect(picture).to_have_attribute("aria-pressed", "true")
     expect(page.get_by_label("Measured value")).to_have_value("temperature_celsius")
-    expect(page.locator("#preview")).to_contain_text("Fill in the rule first")
+    expect(page.locator("#preview")).to_contain_text("Give a number.")
     page.get_by_label("Value", exact=True).fill("-40")
     page.get_by_label("For at least (s)").fill("1")
     page.get_by_label("Preview on").select_option("3600")
