@@ -36,8 +36,10 @@ export function openDialog(chosen, target) {
   const select = part("target");
   const options = targets(devices);
   if (devices.some((one) => one.dataset.expected)) options.push(new Option("no host: detach", ""));
-  // To detach is never the proposal.
-  const first = options.find((one) => one.value)?.value;
+  // To detach is never the proposal; a host port that none of them is at comes first.
+  const ports = options.filter((one) => one.value);
+  const isNew = ({ value }) => devices.every(({ dataset }) => dataset.expected !== value);
+  const first = (ports.find(isNew) ?? ports[0])?.value;
   if (target === undefined && first === undefined) options.unshift(new Option("Choose where to", "none"));
   select.replaceChildren(...options);
   select.value = target ?? first ?? "none";
@@ -75,7 +77,7 @@ function describe(devices) {
   const isAttached = moved.some(({ dataset }) => dataset.expected);
   const verb = value === "" ? "Detach" : isAttached ? "Move" : "Attach";
   const to = selectedOptions[0]?.textContent;
-  part("title").textContent = `${verb} ${devices.length > 1 ? `${devices.length} devices` : "device"}`;
+  part("title").textContent = `${verb} ${moved.length > 1 ? `${moved.length} devices` : "device"}`;
   part("words").textContent = words(moved, verb, to);
   show(
     verb,
@@ -155,7 +157,8 @@ document.addEventListener("submit", (event) => {
   if (!dialog || !event.target.matches("[data-give]")) return;
   event.preventDefault();
   const values = new FormData(event.target).getAll("change");
-  if (values.length) openChanges(values, "Attach", `${values.length} selected.`);
+  const what = values.length > 1 ? `${values.length} devices are` : "The device is";
+  if (values.length) openChanges(values, "Attach", `${what} attached to ${event.target.dataset.give}.`);
 });
 dialog?.addEventListener("close", () => {
   asked = null;

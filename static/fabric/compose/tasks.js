@@ -6,6 +6,7 @@ import { openChanges } from "./dialog.js";
 
 const EVERY = 1000; // ms while something runs
 const PAUSE = 500; // ms after a change; changes come in bursts
+const NARROW = 700; // px
 const STORE = "falconweb-tasks"; // what was dismissed, and whether the drawer is closed
 const drawer = document.getElementById("tasks");
 const received = document.createElement("div"); // what the server sent
@@ -13,12 +14,13 @@ let timer = 0;
 let shown = "";
 let words = new Map(); // task -> its state in words
 
-/** What this browser remembers: { dismissed: ids, closed }. */
+/** What this browser remembers: { dismissed: ids, closed }. On a narrow screen the drawer is closed at first. */
 function remembered() {
+  const first = { dismissed: [], closed: innerWidth < NARROW };
   try {
-    return { dismissed: [], closed: false, ...JSON.parse(localStorage.getItem(STORE)) };
+    return { ...first, ...JSON.parse(localStorage.getItem(STORE)) };
   } catch {
-    return { dismissed: [], closed: false };
+    return first;
   }
 }
 

@@ -130,7 +130,7 @@ def test_the_dialog_says_whose_a_device_is_and_how_long_it_takes(
     shown = words(answer)
     assert f"{tenant.name}, leased until {ends:%Y-%m-%d %H:%M} UTC" in shown
     assert "No agent runs on node-a: not known" in shown
-    assert "usually 40 to 55 s" in shown
+    assert "Usually 40 to 55 s." in shown
     assert "all other links are verified to be unchanged" in shown
     assert f'data-reading="{gpu.pk}"' in answer.content.decode()
 
