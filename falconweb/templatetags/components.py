@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -62,9 +63,26 @@ def state_badge(state: str, words: str = "") -> dict[str, Any]:
 
 
 @register.inclusion_tag("components/post_button.html")
-def post_button(words: str, view: str, *args: Any, look: str = "", label: str = "", keep: str = "") -> dict[str, Any]:
-    """Show a button that posts; `label` names the object, `keep` keeps the focus on it when the page refreshes."""
-    return {"words": words, "address": reverse(view, args=args), "look": look, "label": label, "keep": keep}
+def post_button(
+    words: str, view: str, *args: Any, look: str = "", label: str = "", keep: str = "", api: str = ""
+) -> dict[str, Any]:
+    """Show a button that posts; `label` names the object, `keep` keeps the focus on it when the page refreshes.
+
+    `api` is the view of the API that does the same, for `copy_curl`.
+    """
+    curl = copy_curl("POST", api, *args) if api else None
+    address = reverse(view, args=args)
+    return {"words": words, "address": address, "look": look, "label": label, "keep": keep, "curl": curl}
+
+
+@register.inclusion_tag("components/copy_curl.html")
+def copy_curl(method: str, view: str, *args: Any, **body: Any) -> dict[str, Any]:
+    """Show a button that copies the act of its form as a curl command for a view of the API.
+
+    Of the body, texts are names of the form's fields, and other values are literal.
+    """
+    fields = {name: [value] if isinstance(value, str) else value for name, value in body.items()}
+    return {"method": method, "address": reverse(f"api:{view}", args=args), "body": json.dumps(fields)}
 
 
 @register.inclusion_tag("components/copy_button.html")

@@ -1,4 +1,5 @@
-// Menus of the header, and the sidebar. On narrow screens that is behind one button; without scripts it is always there.
+// Menus of the header, and the sidebar. On narrow screens that is behind one button; without scripts it is always
+// there.
 const root = document.documentElement;
 const button = document.getElementById("menu");
 const navigation = document.getElementById("navigation");

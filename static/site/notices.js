@@ -1,5 +1,5 @@
-// The bell in the header of every page: how many alerts fire and how severe they are, which own work has ended, and both
-// as a list. It dispatches "falconweb:alarm" on the document; see worstSeverity.
+// The bell in the header of every page: how many alerts fire and how severe they are, which own work has ended, and
+// both as a list. It dispatches "falconweb:alarm" on the document; see worstSeverity.
 import { element } from "./dom.js";
 
 const EVERY = 15_000; // ms

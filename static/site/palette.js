@@ -59,7 +59,8 @@ if (dialog) {
   });
   dialog.addEventListener("keydown", async (event) => {
     event.stopPropagation(); // keys of the page below
-    const isOpening = (event.ctrlKey || event.metaKey) && event.key === "k"; // it is open; the browser's own would follow
+    // It is open already; without this the browser's own function of the keys would follow.
+    const isOpening = (event.ctrlKey || event.metaKey) && event.key === "k";
     if (!isOpening && (!(event.key in STEPS || event.key === "Enter") || event.isComposing)) return;
     event.preventDefault();
     if (event.key in STEPS) choose(options().indexOf(chosen()) + STEPS[event.key]);

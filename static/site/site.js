@@ -7,6 +7,7 @@ import "../fabric/operations/compose.js";
 import "../fabric/compose/tasks.js";
 import "../fabric/plans/draft.js";
 import "../fabric/topology/screen.js";
+import "./copy-curl.js";
 import { isTyping } from "./keyboard.js";
 import "./notices.js";
 import { openPalette } from "./palette.js";

@@ -14,9 +14,12 @@ from django.urls import path, reverse
 
 from accounts.models import Role, User
 from falconweb import urls
+from falconweb.navigation import addresses
 from falconweb.patterns import patterns
 from falconweb.templatetags.components import register
 from tests.access.lab import Lab, lab, made_lab
+from tests.access.test_matrix import methods_of
+from tests.access.test_matrix_writes import fields_of
 from tests.pages import page_text
 
 __all__ = ["lab", "made_lab"]
@@ -79,3 +82,22 @@ def test_a_second_choice_of_a_column_sorts_the_other_way(lab: Lab, name: str, co
     shown = page_text(lab.clients["administrator"].get(where, {"sort": column}))
     assert 'aria-sort="ascending"' in shown
     assert f'href="?sort=-{column}"' in shown
+
+
+CURLS = [
+    (method, view, re.findall(r"(\w+)=", rest))
+    for file in TEMPLATES.rglob("*.html")
+    for method, view, rest in re.findall(r'\{% copy_curl "(\w+)" "(\w+)" ?([^%]*)%\}', file.read_text())
+] + [
+    ("POST", view, [])
+    for file in TEMPLATES.rglob("*.html")
+    for view in re.findall(r'\{% post_button [^%]* api="(\w+)"', file.read_text())
+]  # fmt: skip
+
+
+def test_each_curl_command_is_one_that_the_api_takes() -> None:
+    assert len(CURLS) > 15
+    for method, view, fields in CURLS:
+        route = addresses()[f"api:{view}"].route
+        assert method in methods_of(addresses()[f"api:{view}"].callback), view
+        assert set(fields) <= fields_of(route, method), view
