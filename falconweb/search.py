@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from operator import or_
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from django.db.models import Case, F, Func, IntegerField, Q, QuerySet, TextField, Value, When
 from django.db.models.functions import Coalesce, Length
@@ -87,6 +86,7 @@ class SearchKind:
     detail: tuple[str, ...] = ()
     besides: tuple[str, ...] = ()
     key: str = "pk"
+    query: str = ""  # of a page without the key in its path: the parameter that has it
 
     def hits(self, person: User, words: Sequence[str]) -> list[SearchHit]:
         """Return the best rows that a person may see and that have all of these words, in one query."""
@@ -110,10 +110,13 @@ class SearchKind:
         rows = rows.annotate(spaced=spaced, fit=fit).order_by("fit", *order)
         shown = rows.values_list("fit", self.key, self.name, *self.detail)[:MAX_SORTED]
         found = [
-            SearchHit(str(name), ", ".join(str(one) for one in detail if one), reverse(self.page, args=[key]), fit)
+            SearchHit(str(name), ", ".join(str(one) for one in detail if one), self._url(key), fit)
             for fit, key, name, *detail in shown
         ]
         return _best(found)
+
+    def _url(self, key: object) -> str:
+        return f"{reverse(self.page)}?{self.query}={key}" if self.query else reverse(self.page, args=[key])
 
     def _rows(self, person: User) -> QuerySet[Any]:
         rows: QuerySet[Any] = self.model.objects.all()
@@ -126,6 +129,7 @@ class SearchKind:
 HOSTS: Final = SearchKind(
     label="Hosts", icon="hosts", model=Host, page="fabric:host", detail=("model",), besides=("serial_number",)
 )
+ATTACH: Final = replace(HOSTS, page="fabric:give", query="host")
 KINDS: Final = (
     SearchKind(
         label="Chassis", icon="chassis", model=Chassis, page="fabric:chassis", detail=("model", "serial_number")
@@ -232,7 +236,4 @@ def _attachments(person: User, words: Sequence[str]) -> list[SearchHit]:
         return []
     named = [word for word in words if word.casefold() not in ATTACH_WORDS]
     rank = PREFIX if words[0].casefold() == "attach" else INSIDE
-    return [
-        SearchHit(f"Attach GPU to {host.name}", "", f"{reverse('fabric:fabric')}?{urlencode({'q': host.name})}", rank)
-        for host in HOSTS.hits(person, named)
-    ]
+    return [replace(hit, name=f"Attach GPU to {hit.name}", detail="", rank=rank) for hit in ATTACH.hits(person, named)]

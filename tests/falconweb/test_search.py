@@ -49,6 +49,12 @@ def test_everything_is_found_by_its_words(lab: Lab, words: str, label: str, name
     assert name in names(User.objects.get(username="administrator"), words, label)
 
 
+def test_an_attachment_leads_to_its_form_with_the_host_chosen(lab: Lab) -> None:
+    host = Host.objects.get(name="node-owned")
+    (hit,) = found(User.objects.get(username="owner"), "attach node-owned")["Actions"]
+    assert hit.url == f"{reverse('fabric:give')}?host={host.pk}"
+
+
 def test_what_begins_with_the_words_comes_first_and_numbers_are_sorted_as_numbers() -> None:
     person = User.objects.create_user("ada", role=Role.ADMINISTRATOR)
     for name in ("old rack-2", "rack-10", "rack-9", "rack-1", *(f"rack-{number}" for number in range(100, 180))):
