@@ -26,6 +26,7 @@ urlpatterns = [
     path("chassis/<int:pk>/", topology_views.chassis, name="chassis"),
     path("chassis/<int:pk>/edit/", inventory_views.chassis_edit, name="chassis_edit"),
     path("chassis/<int:pk>/remove/", inventory_views.chassis_remove, name="chassis_remove"),
+    path("chassis/<int:pk>/locate/", inventory_views.chassis_locate, name="chassis_locate"),
     path("drawers/<int:pk>/", topology_views.drawer, name="drawer"),
     path("slots/<int:pk>/", topology_views.slot, name="slot"),
     path("devices/<int:pk>/", topology_views.device, name="device"),

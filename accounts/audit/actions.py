@@ -62,6 +62,7 @@ class Action(models.TextChoices):
     CHASSIS_ADD = "chassis.add", "Add a chassis"
     CHASSIS_EDIT = "chassis.edit", "Change a chassis"
     CHASSIS_REMOVE = "chassis.remove", "Delete a chassis"
+    CHASSIS_LOCATE = "chassis.locate", "Switch the location LED of a chassis"
     OPERATION_REQUEST = "operation.request", "Request an attach, detach or move"
     OPERATION_CANCEL = "operation.cancel", "Cancel an operation"
     OPERATION_FORCE = "operation.force", "Force-detach a device in use"

@@ -36,6 +36,8 @@ from fabric.bmc.values import (
     trailing_number,
 )
 
+OLDER_LIT = {"Lit": True, "Blinking": True, "Off": False}  # by IndicatorLED
+
 
 def common_properties(uri: str, body: JsonObject) -> dict[str, Any]:
     """Return the common properties; a resource without a name gets its Id or its last path segment."""
@@ -100,12 +102,19 @@ def read_drawer(found: CrawledResource) -> RedfishDrawer:
     )
 
 
+def is_lit(body: JsonObject) -> bool | None:
+    """Return whether the location LED of a chassis is lit; None where its BMC reports none."""
+    active = boolean(body, "LocationIndicatorActive")
+    return OLDER_LIT.get(text(body, "IndicatorLED")) if active is None else active
+
+
 def _chassis(body: JsonObject) -> dict[str, Any]:
     return {
         **named_texts(body, "ChassisType", "Manufacturer", "Model", "SerialNumber", "PartNumber", "SKU", "UUID"),
         "power_state": text(body, "PowerState"),
         "location": physical_location(body),
         "contained_by": link(body, "Links", "ContainedBy"),
+        "is_lit": is_lit(body),
     }
 
 

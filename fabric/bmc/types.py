@@ -84,6 +84,7 @@ class RedfishChassis(RedfishResource, frozen=True, kw_only=True):
     power_state: str = ""
     location: str = ""
     contained_by: str = ""  # uri of the containing chassis
+    is_lit: bool | None = None  # its location LED; None where it reports none
 
 
 class RedfishDrawer(RedfishChassis, frozen=True, kw_only=True):

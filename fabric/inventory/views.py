@@ -7,17 +7,18 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import Audience, MenuEntry, declare
 from accounts.visibility import row_or_404
-from core.errors import Conflict, Invalid
+from core.errors import Conflict, Invalid, Unavailable
 from core.forms import add_service_errors
-from fabric.inventory import services
+from fabric.inventory import locate, services
 from fabric.inventory.forms import ChassisForm
 from fabric.inventory.models import Chassis, Device, Host, HostPort
 
@@ -73,6 +74,21 @@ def _chassis_form_page(request: HttpRequest, row: Chassis | None) -> HttpRespons
         "password_again": bool(request.POST.get("password")),
     }
     return render(request, "fabric/inventory/chassis_form.html", context)
+
+
+@require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_LOCATE)
+def chassis_locate(request: HttpRequest, pk: int) -> HttpResponse:
+    """Switch the location LED of a chassis on, or off if `off` is sent."""
+    row: Chassis = row_or_404(Chassis.objects.all(), pk, "chassis")
+    lit = "off" not in request.POST
+    try:
+        locate.chassis_locate(person=person_of(request), chassis=row, lit=lit)
+    except (Conflict, Unavailable) as error:
+        messages.error(request, error.sentence)
+    else:
+        messages.success(request, f"The location LED of {row.name} is {'on' if lit else 'off'}.")
+    return redirect(reverse("fabric:fabric", query={"view": "front", "chassis": pk}))
 
 
 @never_cache

@@ -87,6 +87,11 @@ class FrontPicture:
         return self.width - self.ear
 
     @property
+    def led(self) -> int:
+        """The x of the location LED, in the left ear; 0 where that is too narrow."""
+        return max(0, (self.ear - 14) // 2)
+
+    @property
     def frame_width(self) -> int:
         """The width of a drawer, between the ears."""
         return self.width - 2 * self.ear

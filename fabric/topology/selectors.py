@@ -84,10 +84,15 @@ def chassis_view(person: User, pk: int) -> ChassisView:
     return found[0]
 
 
-def chassis_fans(person: User, pk: int) -> list[dict[str, Any]]:
-    """Return the fans of a chassis as its newest walk found them, to administrators."""
+def walked_front(person: User, pk: int) -> tuple[list[dict[str, Any]], bool | None]:
+    """Return what only administrators see of a front, as of the newest walk: fans, and whether the location LED is lit.
+
+    None: there is no LED.
+    """
     walks = Walk.objects.filter(chassis=pk) if person.is_administrator else Walk.objects.none()
-    return walks.values_list("found__fans", flat=True).first() or []
+    fans, chassis = walks.values_list("found__fans", "found__chassis").first() or (None, None)
+    outer: dict[str, Any] = next((one for one in chassis or [] if not one.get("contained_by")), {})
+    return fans or [], outer.get("is_lit")
 
 
 def fabric_view(

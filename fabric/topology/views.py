@@ -56,13 +56,13 @@ from fabric.topology.overview import overview_for
 from fabric.topology.presentation import ChassisView
 from fabric.topology.problems import DRIFTED, Problem, StatusBoard, Subject, present_problems, status_board
 from fabric.topology.selectors import (
-    chassis_fans,
     chassis_view,
     draft_marks,
     fabric_view,
     found_in_fabric,
     mode_choices,
     slot_page,
+    walked_front,
 )
 
 # How devices are attached; the names on the wire are in fabric.bmc.types.
@@ -106,7 +106,8 @@ def fabric(request: HttpRequest) -> HttpResponse:
         if view == "topology":
             context["picture"] = layout_chassis(one, marks, board, screen)
         elif view == "front":
-            context["picture"] = layout_front(one, chassis_fans(person, one.id), marks, board, screen)
+            fans, context["is_lit"] = walked_front(person, one.id)
+            context["picture"] = layout_front(one, fans, marks, board, screen)
         else:
             context["planned"] = {**context.get("planned", {}), **planned_locations(one, marks)}
     kept = urlencode({name: value for name, value in request.GET.items() if name not in {"chassis", "page"}})

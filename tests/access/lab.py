@@ -311,7 +311,9 @@ def make_lab() -> Lab:
         "host": [host_port.host_id], "operation": [operation.pk], "port": [device.slot.port_id if device.slot else 0],
         "drawer": [drawer.pk], "slot": [device.slot_id],
     }  # fmt: skip
-    arguments |= {name: [chassis.pk] for name in ("chassis_edit", "chassis_remove", "chassis_settings")}
+    arguments |= {
+        name: [chassis.pk] for name in ("chassis_edit", "chassis_locate", "chassis_remove", "chassis_settings")
+    }
     arguments |= {name: [people["owner"].pk] for name in ("person", "person_password", "person_second_factor")}
     passkey = passkey_row(people["owner"], "laptop")
     arguments |= {name: [passkey.pk] for name in ("passkey", "passkey_remove")}

@@ -94,9 +94,9 @@ RESTRICTED = {
         exports:export exports:export_add exports:export_edit exports:export_preview exports:export_remove
         exports:export_run exports:export_run_cancel exports:export_run_file exports:export_run_resume
         exports:export_runs exports:export_runs_csv exports:export_start exports:export_switch exports:export_test
-        exports:exports exports:exports_csv fabric:chassis_add fabric:chassis_edit fabric:chassis_remove
-        fabric:lease_decision fabric:lease_extension_decline fabric:lease_give fabric:quotas fabric:system
-        fabric:tenant fabric:tenant_grants fabric:tenant_removal pipeline:chassis_csv pipeline:counts_csv
+        exports:exports exports:exports_csv fabric:chassis_add fabric:chassis_edit fabric:chassis_locate
+        fabric:chassis_remove fabric:lease_decision fabric:lease_extension_decline fabric:lease_give fabric:quotas
+        fabric:system fabric:tenant fabric:tenant_grants fabric:tenant_removal pipeline:chassis_csv pipeline:counts_csv
         pipeline:pipeline
     """,
 }

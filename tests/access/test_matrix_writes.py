@@ -55,8 +55,8 @@ OWN = {
 # nobody for one, whoever is signed in does not sign in, no passkey or app answers, no password is right, and nobody
 # withdraws what another has requested.
 REFUSED = {
-    Action.CHASSIS_ADD, Action.CHASSIS_EDIT, Action.PORT_COUNTERS, Action.LEASE_REQUEST, Action.SIGN_IN,
-    Action.PASSKEY_ADD, Action.TOTP_ADD, Action.APPROVAL_WITHDRAW, Action.SIGN_IN_CONFIRM,
+    Action.CHASSIS_ADD, Action.CHASSIS_EDIT, Action.CHASSIS_LOCATE, Action.PORT_COUNTERS, Action.LEASE_REQUEST,
+    Action.SIGN_IN, Action.PASSKEY_ADD, Action.TOTP_ADD, Action.APPROVAL_WITHDRAW, Action.SIGN_IN_CONFIRM,
 }  # fmt: skip
 # Nor these: no mail is sent here, and the administrator has no address.
 REFUSED |= {Action.PASSWORD_FORGOTTEN, Action.PASSWORD_SET, Action.ALERT_OWN_MAILS}

@@ -1,0 +1,64 @@
+"""The location LED of a chassis, where its BMC has one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+
+from django.db import transaction
+
+from accounts.access import require_administrator
+from accounts.audit.actions import Action
+from accounts.audit.services import attempt, target_of
+from accounts.models import User
+from core.errors import Conflict, Unavailable
+from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient
+from fabric.bmc.errors import BmcError, CompositionRefused
+from fabric.bmc.indicator import set_indicator
+from fabric.bmc.types import BmcAddress
+from fabric.inventory.models import Chassis, Walk
+from fabric.signals import inventory_changed
+
+logger = logging.getLogger(__name__)
+
+LOCATE_SECONDS = 20.0
+
+
+def chassis_locate(*, person: User, chassis: Chassis, lit: bool) -> None:
+    """Switch the location LED of a chassis, for administrators.
+
+    Raises Forbidden, Conflict where the BMC has none or does not switch it, Unavailable where it does not answer.
+    """
+    with attempt(Action.CHASSIS_LOCATE, actor=person, target=target_of(chassis)) as act:
+        require_administrator(person)
+        if not chassis.enabled:
+            raise Conflict(f"{chassis.name} is not polled: nothing is sent to it.")
+        if not chassis.uri:
+            raise Conflict(f"{chassis.name} has not answered yet.")
+        try:
+            asyncio.run(_locate(chassis.address(), chassis.uri, lit=lit))
+        except CompositionRefused as error:
+            raise Conflict(f"The LED of {chassis.name} was not switched. {error.sentence}") from error
+        except (BmcError, TimeoutError) as error:
+            logger.warning("LED of chassis %s was not switched: %s", chassis.pk, getattr(error, "sentence", "timeout"))
+            raise Unavailable(
+                f"{chassis.name} did not answer correctly. Look at its LED before you try again."
+            ) from error
+        with act.change():
+            # The next walk finds it, too; until then the page tells it.
+            for walk in Walk.objects.select_for_update().filter(chassis=chassis):
+                for one in walk.found.get("chassis", []):
+                    if one["uri"] == chassis.uri:
+                        one["is_lit"] = lit
+                walk.save(update_fields=["found"])
+            act.after = {"lit": lit}
+            transaction.on_commit(partial(inventory_changed.send, Chassis, chassis_id=chassis.pk), robust=True)
+
+
+async def _locate(address: BmcAddress, uri: str, *, lit: bool) -> None:
+    async with (
+        asyncio.timeout(LOCATE_SECONDS),
+        BmcClient(address, timeout=REQUEST_SECONDS, at_a_time=CONNECTIONS_PER_OPERATION) as bmc,
+    ):
+        await set_indicator(bmc, uri, lit=lit)
