@@ -13,6 +13,7 @@ from fabric.inventory import views as inventory_views
 from fabric.leases import views as leases_views
 from fabric.operations import views as operations_views
 from fabric.plans import views as plans_views
+from fabric.topology import device_views
 from fabric.topology import views as topology_views
 
 app_name = "fabric"
@@ -29,6 +30,9 @@ urlpatterns = [
     path("chassis/<int:pk>/locate/", inventory_views.chassis_locate, name="chassis_locate"),
     path("drawers/<int:pk>/", topology_views.drawer, name="drawer"),
     path("slots/<int:pk>/", topology_views.slot, name="slot"),
+    path("devices/", device_views.devices, name="devices"),
+    path("devices.csv", device_views.device_list_csv, name="device_list_csv"),
+    path("devices/assignment/", device_views.devices_assign, name="devices_assign"),
     path("devices/<int:pk>/", topology_views.device, name="device"),
     path("ports/<int:pk>/", topology_views.port, name="port"),
     path("hosts/", topology_views.hosts, name="hosts"),

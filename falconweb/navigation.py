@@ -18,7 +18,8 @@ from falconweb import __version__
 
 # The bar from left to right: entries and menus. Views declare their entries in menus.
 BAR: Final = (
-    "Overview", "Fabric", "Hosts", "Compose", "Telemetry", "Benchmarks", "Alerts", "Events", "Administration",
+    "Overview", "Fabric", "Devices", "Hosts", "Compose", "Telemetry", "Benchmarks", "Alerts", "Events",
+    "Administration",
 )  # fmt: skip
 FOR_ADMINISTRATORS: Final = {"Administration"}
 

@@ -61,9 +61,9 @@ def status_badge(board: StatusBoard, kind: str, pk: int | None) -> dict[str, Any
 
 
 @register.inclusion_tag("fabric/inventory/filter_help.html")
-def filter_help(error: str = "") -> dict[str, Any]:
-    """Show the words of a filter of devices, to be opened beside its field, and what is wrong with it."""
-    return {"words": filter_words(), "error": error}
+def filter_help() -> dict[str, Any]:
+    """Show the words of a filter of devices, to be opened beside its field."""
+    return {"words": filter_words()}
 
 
 @register.filter

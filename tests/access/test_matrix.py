@@ -95,7 +95,8 @@ RESTRICTED = {
         exports:export_run exports:export_run_cancel exports:export_run_file exports:export_run_resume
         exports:export_runs exports:export_runs_csv exports:export_start exports:export_switch exports:export_test
         exports:exports exports:exports_csv fabric:chassis_add fabric:chassis_edit fabric:chassis_locate
-        fabric:chassis_remove fabric:lease_decision fabric:lease_extension_decline fabric:lease_give fabric:quotas
+        fabric:chassis_remove fabric:devices_assign fabric:lease_decision fabric:lease_extension_decline
+        fabric:lease_give fabric:quotas
         fabric:system fabric:tenant fabric:tenant_grants fabric:tenant_removal pipeline:chassis_csv pipeline:counts_csv
         pipeline:pipeline
     """,

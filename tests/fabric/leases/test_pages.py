@@ -23,6 +23,7 @@ from fabric.leases.rules import RequestedParts, TimeSpan, month_after, month_beg
 from fabric.leases.selectors import lease_candidates, lease_notices, shortages
 from fabric.leases.services import lease_give, lease_request
 from fabric.leases.usage import usage_of
+from tests.fabric.fleet import many_devices
 from tests.fabric.leases.leasing import fresh, pass_time
 from tests.pages import page_text
 
@@ -90,22 +91,6 @@ class Lab:
 @pytest.fixture
 def lab(db: None) -> Lab:
     return Lab()
-
-
-def many_devices(chassis: int) -> list[Device]:
-    """Add chassis of 16 unassigned GPUs each: 'big-1', 'big-2', ..."""
-    rows = Chassis.objects.bulk_create(
-        Chassis(name=f"big-{number}", url=f"https://127.0.0.1:{number + 1}", enabled=False)
-        for number in range(1, chassis + 1)
-    )
-    places = [(one, place) for one in rows for place in range(1, 17)]
-    slots = Slot.objects.bulk_create(
-        Slot(chassis=one, uri=f"/s{place}", name=f"Slot {place}", number=place) for one, place in places
-    )
-    return Device.objects.bulk_create(
-        Device(chassis=slot.chassis, uri=slot.uri, slot=slot, name=f"GPU {slot.number}", kind="gpu", model="V100")
-        for slot in slots
-    )
 
 
 def local(at: datetime) -> str:
@@ -224,8 +209,10 @@ def test_parts_of_a_lease_are_found_among_thousands(lab: Lab, django_assert_max_
         page = client.get(address)
     assert len(page.content) < MAX_BYTES
     assert (len(page.context["choice"].found), page.context["choice"].count) == (25, 650)
-    searched: dict[str, Any] = {"tenant": lab.one.pk, "note": "For the paper", "devices": [lab.gpus[0].pk],
-                                "q": "BIG-2 slot", "kind": "gpu", "model": "V100", "count": "3"}  # fmt: skip
+    searched: dict[str, Any] = {
+        "tenant": lab.one.pk, "note": "For the paper", "devices": [lab.gpus[0].pk], "q": "BIG-2 slot", "kind": "gpu",
+        "model": "V100", "count": "3",
+    }  # fmt: skip
     found = client.get(address, searched)
     choice = found.context["choice"]
     assert "For the paper" in found.content.decode()
