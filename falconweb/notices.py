@@ -19,7 +19,7 @@ from accounts.models import User
 from benchmarks.runs.models import Run
 from benchmarks.sweeps.models import Sweep
 from fabric.operations.models import Operation, Plan
-from telemetry.alerts.selectors import active_alerts_for
+from telemetry.alerts.selectors import active_alerts_for, worst_status
 from telemetry.exports.models import ExportRun
 
 MAX_SHOWN: Final = 20
@@ -39,14 +39,14 @@ class WorkNotice:
 
 
 def notices_for(person: User) -> dict[str, Any]:
-    """Return the notifications of a person, as JSON: the worst alerts, and the newest work, in constant queries."""
+    """Return the notifications of a person, as JSON: the worst alerts, status and newest work, in constant queries."""
     alerts = active_alerts_for(person)
     work = sorted(_work(person), key=attrgetter("at"), reverse=True)
     return {
         "worst": alerts.worst,
         "critical": alerts.critical,
         "warning": alerts.warning,
-        "loudest": alerts.worst_unacknowledged,
+        "status": worst_status(person, alerts),
         "alerts": [
             {
                 "url": reverse("alerts:alert", args=[one.id]),

@@ -20,15 +20,21 @@ class ChassisReadings:
 
 @dataclass(frozen=True, kw_only=True)
 class HotDevice:
-    """One of the hottest devices; `limit` is the temperature above which it is too hot, None where that is unknown."""
+    """One of the hottest devices; `limit` is that which it is beyond, or would be first, None where it has none.
 
+    `level` is 'critical' or 'warning' beyond a limit, else ''.
+    """
+
+    chassis_id: int
     device_id: int
     celsius: float
     limit: float | None = None
+    level: str = ""
 
     @property
-    def is_too_hot(self) -> bool:
-        return self.limit is not None and self.celsius > self.limit
+    def key(self) -> str:
+        """The key of its series."""
+        return f"device/{self.device_id}/temperature_celsius"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,8 +32,8 @@ export function lineStyles(series) {
   return series.map((one) => ({ colour: things.indexOf(one.thing), dash: names[quantities.indexOf(one.quantity)] }));
 }
 
-/** Draw axes and lines. A view is { width, window, ends, scale, ticks, gaps, ink, columns, lines, banded }, each line
- * with its index in the columns (place), its colour and dash. */
+/** Draw axes, lines and limits. A view is { width, window, ends, scale, ticks, gaps, ink, columns, lines, limits,
+ * banded }, each line with its index in the columns (place), its colour and dash, each limit with its severity. */
 export function drawChart(context, view) {
   const { x, since, until, right } = timeScale(view.window, view.width);
   const [bottom, top] = view.ends;
@@ -50,6 +50,9 @@ export function drawChart(context, view) {
   }
   for (const { place, colour, dash } of view.lines) {
     stroke(context, { at, mean: mean[place], gapSeconds, colour, dash }, x, y);
+  }
+  for (const { value, severity } of view.limits ?? []) {
+    limitLine(context, { height: Math.round(y(value)) + 0.5, colour: view.ink[severity], text: severity }, right);
   }
   context.restore();
 }
@@ -112,6 +115,22 @@ function stroke(context, { at, mean, gapSeconds, colour, dash }, x, y) {
   }
   context.stroke();
   context.setLineDash([]);
+}
+
+/** Draw the line of a limit with its severity. */
+function limitLine(context, { height, colour, text }, right) {
+  context.strokeStyle = context.fillStyle = colour;
+  context.lineWidth = 1;
+  context.setLineDash([2, 4]);
+  context.beginPath();
+  context.moveTo(MARGIN.left, height);
+  context.lineTo(right, height);
+  context.stroke();
+  context.setLineDash([]);
+  context.textAlign = "left";
+  // Above and below: the two are often near each other.
+  context.textBaseline = text === "Critical" && height > MARGIN.top + 14 ? "bottom" : "top";
+  context.fillText(text, MARGIN.left + 4, height);
 }
 
 /** The runs of consecutive values without a gap: [[from, to], ...], `to` excluded. */

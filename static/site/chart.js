@@ -18,6 +18,8 @@ import { pointByKey } from "./keyboard.js";
 import { colours } from "./theme-colours.js";
 
 export const MOST_LINES = 16;
+const MOST_LIMITS = 4;
+const LIMIT_REACH = 2; // of the highest value: limits up to there are in the picture
 const LEAST_DRAG = 6; // px; less is a click
 
 export class Chart {
@@ -31,6 +33,7 @@ export class Chart {
     this.columns = new Columns(this.lines.length, options.step ?? 0);
     this.hidden = this.lines.map(() => false);
     this.gaps = [];
+    this.limits = []; // [{ value, is_upper, severity }]
     this.range = null; // [since, until]; null: the last `options.seconds`
     this.visible = false;
     this.isDrawn = false; // its picture has all of its points
@@ -116,6 +119,22 @@ export class Chart {
     for (const chart of [this, ...this.peers()]) chart.draw();
   }
 
+  /** Show the limits of its lines. */
+  setLimits(limits) {
+    const words = (one) => `${one.severity} ${one.is_upper ? "above" : "below"} ${this.number(one.value)}`;
+    this.limits = [...new Map(limits.map((one) => [words(one), one])).values()].slice(0, MOST_LIMITS);
+    this.limitWords ??= element("p", { className: "faint made" });
+    this.limitWords.textContent = this.limits.length > 0 ? `Limits: ${this.limits.map(words).join(", ")}` : "";
+    if (this.limits.length > 0) this.legend.after(this.limitWords);
+    else this.limitWords.remove();
+    this.draw();
+  }
+
+  /** A value as it is on its axis, with the unit. */
+  number(value) {
+    return `${Number((value * this.scale).toPrecision(6))} ${this.options.unit ?? ""}`.trim();
+  }
+
   /** Add a live reading, a value a line. */
   append(at, values) {
     const since = at - this.options.seconds - this.columns.step;
@@ -165,7 +184,10 @@ export class Chart {
   get ends() {
     const extents = [this, ...this.peers()].map((chart) => chart.columns.extent(chart.isShown));
     const low = Math.min(...extents.map((one) => one[0]));
-    const high = Math.max(...extents.map((one) => one[1]));
+    const highest = Math.max(...extents.map((one) => one[1]));
+    // A limit that is far away would flatten the lines.
+    const near = this.limits.map(({ value }) => value).filter((value) => value <= LIMIT_REACH * highest);
+    const high = Math.max(highest, ...near);
     return axisEnds(low * this.scale, high * this.scale, this.options.top);
   }
 
@@ -183,6 +205,7 @@ export class Chart {
       scale: this.scale,
       ticks: this.options.ticks,
       gaps: this.gaps,
+      limits: this.limits,
       ink,
       lines,
       banded: this.lines.length <= 4, // more bands would overlap

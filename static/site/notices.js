@@ -4,7 +4,7 @@ import { element } from "./dom.js";
 
 const EVERY = 15_000; // ms
 const HIDDEN_EVERY = 60_000; // ms, in a tab out of sight
-const SIGNS = { Critical: "▲", Warning: "▼" };
+export const SIGNS = { Critical: "▲", Warning: "△" };
 const menu = document.getElementById("notices");
 const panel = menu?.querySelector(".panel");
 const form = menu?.querySelector("form");
@@ -14,7 +14,7 @@ let timer = 0;
 let shown = "";
 let isStopped = false;
 
-/** The severity of the worst alert that nobody has acknowledged: "Critical", "Warning" or "". */
+/** The worst status that the person may see, without what has been acknowledged: "Critical", "Warning" or "". */
 export const worstSeverity = () => severity;
 
 const counted = (count, one, several) => `${count} ${count === 1 ? one : several}`;
@@ -64,7 +64,7 @@ function showMenu(found) {
 }
 
 function show(found) {
-  severity = found.loudest;
+  severity = found.status;
   const text = JSON.stringify(found);
   // Nothing is replaced that somebody goes through by keyboard.
   if (text !== shown && !panel.contains(document.activeElement)) {

@@ -15,6 +15,8 @@ export function colours() {
     text: body.color,
     ground: body.backgroundColor,
     grid: "rgba(128, 128, 128, .3)",
+    Critical: dark ? "#ff9b88" : "#a8321f", // as --bad and --warn, which are no plain colours
+    Warning: dark ? "#f0bf62" : "#7a5200",
     family: body.fontFamily,
     font: `12px ${body.fontFamily}`,
   };

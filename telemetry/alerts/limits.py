@@ -6,7 +6,9 @@ alerts:limits:<chassis>  hash: the key of a series to the JSON of its limits, a 
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, cast
 
 import msgspec
@@ -14,9 +16,12 @@ import redis
 from django.conf import settings
 
 from accounts.models import User
+from core.errors import NotFound
 from fabric.inventory.selectors import reading_scope
+from fabric.topology.readings import FleetReadings, HotDevice
 from telemetry.alerts.rules import Check, Condition
 from telemetry.live.catalogue import SeriesEntry
+from telemetry.live.fleet import fleet_readings
 from telemetry.live.selectors import is_visible_series
 
 logger = logging.getLogger(__name__)
@@ -80,6 +85,44 @@ def alert_limits(person: User, series: Mapping[int, Sequence[str]]) -> dict[tupl
     except (redis.RedisError, OSError) as error:
         logger.info("limits are not available: %s", error)
     return found
+
+
+def chassis_limits(person: User, chassis_id: int) -> dict[str, list[AlertLimit]]:
+    """Return the limits on the series of a chassis that the person may see, by key; none without Redis.
+
+    Raises NotFound for a chassis that the person may not see.
+    """
+    scope = reading_scope(person, chassis_id)
+    if scope is None:
+        raise NotFound("There is no such chassis.")
+    try:
+        with redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS) as client:
+            stored = cast("dict[bytes, bytes]", client.hgetall(f"alerts:limits:{chassis_id}"))
+    except (redis.RedisError, OSError) as error:
+        logger.info("limits are not available: %s", error)
+        return {}
+    limits = {key.decode(errors="replace"): _stored_limits(raw) for key, raw in stored.items()}
+    return {key: found for key, found in limits.items() if found and is_visible_series(scope, _entry_of(key))}
+
+
+def limited_fleet_readings(person: User) -> FleetReadings:
+    """Return the newest readings of all that a person may see, the hottest devices with their limits."""
+    found = fleet_readings(person)
+    keys: defaultdict[int, list[str]] = defaultdict(list)
+    for one in found.hottest:
+        keys[one.chassis_id].append(one.key)
+    limits = alert_limits(person, keys)
+    hottest = tuple(limited(one, limits.get((one.chassis_id, one.key), [])) for one in found.hottest)
+    return replace(found, hottest=hottest)
+
+
+def limited(device: HotDevice, limits: Iterable[AlertLimit]) -> HotDevice:
+    """Return a hot device with the limit that it is beyond, or would be first."""
+    uppers = sorted((one for one in limits if one.is_upper), key=lambda one: one.value)
+    beyond = [one for one in uppers if device.celsius > one.value]
+    if beyond:
+        return replace(device, limit=beyond[-1].value, level=beyond[-1].severity.lower())
+    return replace(device, limit=uppers[0].value) if uppers else device
 
 
 def _entry_of(key: str) -> SeriesEntry:

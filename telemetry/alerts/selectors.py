@@ -24,7 +24,7 @@ from core.forms import checked_instant
 from core.text import parse_id
 from fabric.bmc.series import Quantity
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
-from fabric.topology.problems import Problem, level_of
+from fabric.topology.problems import Problem, Subject, level_of, present_problems
 from telemetry.alerts.checks import ActiveRule, ChassisFacts, RuleSet
 from telemetry.alerts.messages import telemetry_url
 from telemetry.alerts.models import Alert, AlertSeverity, BuiltInSwitch, Route, Rule, Silence
@@ -52,6 +52,7 @@ SORTS: Final = {
     "title": ("title", "chassis__name", "subject_name", "pk"),
 }
 MAX_SEARCH_LENGTH = 200
+ALERT_PAGE: Final = "alerts:alert"
 THIS_SITE: Final = "This site"  # in place of a chassis
 MAX_ACTIVE_SHOWN = 5
 CSV_ROWS_PER_QUERY = 500
@@ -268,6 +269,23 @@ def active_alerts_for(person: User) -> ActiveAlerts:
     )
 
 
+def worst_status(person: User, active: ActiveAlerts) -> str:
+    """Return 'Critical', 'Warning' or '': the worst of a person's `active` alerts and of problems that are no alerts.
+
+    A problem of what has an acknowledged or silenced alert is left out.
+    """
+    heard = Alert.objects.visible_to(person).filter(state__in=Alert.ACTIVE)
+    heard = heard.filter(Q(state=Alert.State.ACKNOWLEDGED) | silenced_alerts())
+    subjects: set[Subject] = set()
+    for row in heard.only("object", "chassis", "device", "port"):
+        subjects |= {(kind, pk) for kind in ("device", "port") if (pk := getattr(row, f"{kind}_id")) is not None}
+        subjects |= {("chassis", row.chassis_id)} if row.object == "chassis" else set()
+    problems = [one for one in present_problems(person) if one.page != ALERT_PAGE and one.about not in subjects]
+    levels = [level_of(active.worst_unacknowledged)] if active.worst_unacknowledged else []
+    levels += [one.level for one in problems]
+    return max(levels).name.capitalize() if levels else ""
+
+
 def _notifying_alerts(person: User) -> QuerySet[Alert]:
     """Return a person's firing alerts, without silenced and inhibited ones."""
     return alert_rows(person).filter(state__in=Alert.ACTIVE).exclude(suppressed_alerts())
@@ -290,7 +308,7 @@ def alert_problems(person: User, chassis_ids: Collection[int] | None) -> Iterato
         yield Problem(
             level=row.level, word=(row.quantity or row.title).lower(),
             sentence=f"{row.title}: {row.subject_name}{where}{', ' if measured else ''}{measured}.",
-            page="alerts:alert", pk=row.pk, chassis_id=row.chassis_id,
+            page=ALERT_PAGE, pk=row.pk, chassis_id=row.chassis_id,
             explains=not row.cause.startswith("rule-"), about=(row.object, pk) if pk else None,
         )  # fmt: skip
 

@@ -9,6 +9,7 @@ urlpatterns = [
     path("", views.alerts, name="alerts"),
     path("alerts.csv", views.alerts_csv, name="alerts_csv"),
     path("e-mail/", views.own_mails, name="own_mails"),
+    path("limits/<int:pk>/", views.limits, name="chassis_limits"),
     path("acknowledge/", views.acknowledge, name="acknowledge"),
     path("<int:pk>/", views.alert, name="alert"),
     path("rules/", admin_views.rules, name="rules"),

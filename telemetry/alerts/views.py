@@ -7,8 +7,9 @@ from urllib.parse import urlencode
 from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render, resolve_url
+from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
@@ -21,6 +22,7 @@ from core.errors import Conflict, Invalid
 from core.local_pages import next_page
 from core.text import parse_id
 from fabric.inventory.models import Chassis
+from telemetry.alerts.limits import chassis_limits
 from telemetry.alerts.models import Alert, AlertSeverity, Route, Silence
 from telemetry.alerts.route_services import own_mails_set
 from telemetry.alerts.selectors import (
@@ -135,3 +137,17 @@ def own_mails(request: HttpRequest) -> HttpResponse:
         words = "of critical alerts" if row and row.severity == AlertSeverity.CRITICAL else "of all alerts"
         messages.success(request, f"E-mail {words} goes to {person.email}." if row else "No more e-mail of alerts.")
     return redirect("alerts:alerts")
+
+
+@never_cache
+@require_GET
+@declare(Audience.OBJECT_VIEWERS, no_page_test=NO_PAGE)
+def limits(request: HttpRequest, pk: int) -> JsonResponse:
+    """Return the limits on the visible series of a chassis by key: value, side and severity."""
+    found = chassis_limits(person_of(request), pk)
+    return JsonResponse(
+        {
+            key: [{"value": one.value, "is_upper": one.is_upper, "severity": one.severity} for one in of_series]
+            for key, of_series in found.items()
+        }
+    )

@@ -103,17 +103,19 @@ def _read(client: Any, person: User, chassis: Sequence[int], parts: Mapping[int,
     frames = {pk: frame for pk, raw in zip(chassis, raws, strict=True) if (frame := stored_frame(raw)) is not None}
     places = catalogue_places(client, {pk: frame.revision for pk, frame in frames.items()})
     found: dict[int, ChassisReadings] = {}
-    hot: list[tuple[float, int]] = []
+    hot: list[tuple[float, int, int]] = []
     for pk, frame in frames.items():
         own, seen = places.get(pk), parts.get(pk, NOTHING)
         if own is None or len(frame.values) != own.count:
             continue
         found[pk] = _readings(frame.values, own, seen, is_whole=person.is_administrator)
-        hot += _device_values(frame.values, own, "temperature_celsius", seen)
+        hot += [(heat, device, pk) for heat, device in _device_values(frame.values, own, "temperature_celsius", seen)]
     hot.sort(key=lambda one: (-one[0], one[1]))
     return FleetReadings(
         of=found,
-        hottest=tuple(HotDevice(device_id=pk, celsius=value) for value, pk in hot[:HOTTEST_SHOWN]),
+        hottest=tuple(
+            HotDevice(chassis_id=pk, device_id=device, celsius=heat) for heat, device, pk in hot[:HOTTEST_SHOWN]
+        ),
         traffic=_traffic_line(client, places, parts),
     )
 

@@ -312,7 +312,8 @@ def make_lab() -> Lab:
         "drawer": [drawer.pk], "slot": [device.slot_id],
     }  # fmt: skip
     arguments |= {
-        name: [chassis.pk] for name in ("chassis_edit", "chassis_locate", "chassis_remove", "chassis_settings")
+        name: [chassis.pk]
+        for name in ("chassis_edit", "chassis_limits", "chassis_locate", "chassis_remove", "chassis_settings")
     }
     arguments |= {name: [people["owner"].pk] for name in ("person", "person_password", "person_second_factor")}
     passkey = passkey_row(people["owner"], "laptop")

@@ -70,6 +70,14 @@ def test_a_hot_device_is_in_the_head_in_the_title_and_in_the_list_until_it_is_ov
     page.get_by_role("link", name="Sensor beyond its critical limit").first.click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Drawer 1 slot 2")
     judge(page, "of one alert")
+    # The page of the device has the limits beside its value, and in its chart.
+    page.locator("dd a", has_text="Drawer 1 slot 2").click()
+    expect(page.locator("dd[data-level=critical]").first).to_have_text(re.compile(r"^▲ [\d.]+ °C of 90$"))
+    expect(page.locator("figure.chart", has_text="Temperature").locator(".made")).to_contain_text(
+        "Critical above 90 °C"
+    )
+    judge(page, "of a device beyond its limit")
+    page.go_back()
     running_site.control("falcon-1", "DELETE", f"/faults/{fault['id']}")
     with hurried(running_site):
         expect(page.get_by_text(re.compile(r"^\s*Resolved at"))).to_be_visible()

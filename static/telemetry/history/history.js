@@ -7,6 +7,7 @@ import { lineStyles } from "../../site/chart-drawing.js";
 import { reload } from "../../site/chart-schedule.js";
 import { element } from "../../site/dom.js";
 import { formatDuration, isoTime } from "../../site/format.js";
+import { limitsOf } from "../alerts/limits.js";
 import { LineValues } from "../live/readings.js";
 import { movedRange, queryText, rangeOf, zoomQuery } from "./time-range.js";
 
@@ -71,6 +72,7 @@ function show(panel, found) {
     : `from ${isoTime(found.since)} to ${isoTime(found.until)} UTC`;
   chart.set(found, view.live ? null : [found.since, found.until]);
   chart.button.hidden = !view.live;
+  showLimits(panel);
   const isEmpty = series.every(({ mean }) => mean.every((value) => value === null));
   chart.explain(isEmpty ? whyEmpty(found) : "");
   const band = step > 1 ? ": its mean, with its lowest and highest behind" : "";
@@ -78,6 +80,14 @@ function show(panel, found) {
   const bar = reason ? ` Grey bar: ${reason}` : "";
   resolution.textContent = `Each point is ${formatDuration(step)}${band}.${bar}`;
 }
+
+/** Show the limits of lines that are one reading, or the highest of several. */
+function showLimits({ chart, series }) {
+  const lines = (series ?? []).filter(({ parts, combine }) => parts.length === 1 || combine === "highest");
+  chart.setLimits(lines.flatMap(({ parts }) => parts.flatMap((part) => limitsOf(part.chassis_id, part.key))));
+}
+
+document.addEventListener("falconweb:limits", () => panels.forEach(showLimits));
 
 function whyEmpty({ gaps, left_out: left }) {
   if (gaps.length > 0) return `Nothing was read: ${gaps[0].reason}`;

@@ -4,6 +4,7 @@
 import { axisOf } from "../../site/axes.js";
 import { Chart, chartsOf, MOST_LINES } from "../../site/chart.js";
 import { lineStyles } from "../../site/chart-drawing.js";
+import { limitsOf } from "../alerts/limits.js";
 import { newestFrame } from "./live.js";
 
 const SECONDS = 600;
@@ -62,9 +63,16 @@ function build(section, frame) {
       load,
     });
     subscriptions.set(chart, { chassis: frame.chassis, keys: series.slice(0, MOST_LINES).map((one) => one.key) });
+    showLimits(chart);
   }
 }
 
+function showLimits(chart) {
+  const { chassis, keys } = subscriptions.get(chart);
+  chart.setLimits(keys.flatMap((key) => limitsOf(chassis, key)));
+}
+
+document.addEventListener("falconweb:limits", () => [...subscriptions.keys()].forEach(showLimits));
 document.addEventListener("falconweb:frame", ({ detail: frame }) => {
   const sections = document.querySelectorAll(`[data-chassis="${frame.chassis}"] [data-charts]`);
   for (const section of sections) build(section, frame);

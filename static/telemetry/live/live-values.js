@@ -2,7 +2,8 @@
 
 import { element } from "../../site/dom.js";
 import { formatPercent, formatValue } from "../../site/format.js";
-import { worstSeverity } from "../../site/notices.js";
+import { SIGNS, worstSeverity } from "../../site/notices.js";
+import { exceededLimit, limitsOf, limitWords } from "../alerts/limits.js";
 import { formatAge, headerSentence, isOutdated, worstState } from "./connection.js";
 import { connection, freshness, newestFrame, shownChassis, whyNotCompose } from "./live.js";
 import { busierLoad, linkLoad, loadStep } from "./readings.js";
@@ -11,7 +12,9 @@ const METER_WIDTH = 116; // of the box less its margins, see picture.html
 const LABEL_EVERY = 5000; // ms between changes of an accessible name: more would flood a screen reader
 const title = document.title;
 const icon = document.querySelector("link[rel=icon]");
-const icons = icon ? { good: icon.href, bad: icon.dataset.bad } : null;
+const icons = icon
+  ? { "": icon.getAttribute("href"), Warning: icon.dataset.warning, Critical: icon.dataset.bad }
+  : null;
 
 document.addEventListener("falconweb:frame", ({ detail }) => show(detail));
 // Refreshed parts show their values immediately, not at the next frame.
@@ -47,11 +50,14 @@ function showTopology(section, frame) {
     const value = (quantity) => frame.value(`device/${text.dataset.reading}/${quantity}`);
     const load = value("utilisation_percent");
     const heat = value("temperature_celsius");
+    const hot = exceededLimit(heat, limitsOf(frame.chassis, `device/${text.dataset.reading}/temperature_celsius`));
     const words = [
       Number.isFinite(load) ? `use ${load.toFixed(0)} %` : "",
       Number.isFinite(heat) ? `${heat.toFixed(0)} °C` : "",
     ];
-    text.textContent = words.filter(Boolean).join(" · ");
+    // The sign takes the place of the dot: there is no room for both.
+    text.textContent = words.filter(Boolean).join(hot ? ` ${SIGNS[hot.severity]} ` : " · ");
+    setLevel(text, hot);
     const meter = section.querySelector(`[data-meter="${text.dataset.reading}"]`);
     meter?.setAttribute("width", load > 0 ? Math.round((Math.min(load, 100) / 100) * METER_WIDTH) : 0);
   }
@@ -64,6 +70,12 @@ function showTopology(section, frame) {
     const series = frame.series.find((one) => one.key === cell.dataset.live);
     if (series) cell.textContent = formatValue(frame.value(series.key), series.unit);
   }
+}
+
+/** Mark an element that shows a value beyond a limit (null: beyond none). */
+function setLevel(node, limit) {
+  if (limit) node.dataset.level = limit.severity.toLowerCase();
+  else delete node.dataset.level;
 }
 
 /** Put the load of each link into the accessible name of its device and host port; without a frame take it out. */
@@ -101,7 +113,13 @@ function showLists(section, frame) {
       }
     }
     for (const [place, one] of shown.entries()) {
-      list.children[place].lastChild.textContent = formatValue(frame.value(one.key), one.unit);
+      const cell = list.children[place].lastChild;
+      const limits = limitsOf(frame.chassis, one.key);
+      const value = frame.value(one.key);
+      const limit = exceededLimit(value, limits);
+      const sign = limit ? `${SIGNS[limit.severity]} ` : "";
+      cell.textContent = sign + formatValue(value, one.unit) + limitWords(value, limits);
+      setLevel(cell, limit);
     }
   }
 }
@@ -118,10 +136,10 @@ function showFreshness() {
   const isBad = isOutdated(worst);
   showHeader(worst, states);
   const severity = isBad ? "Critical" : worstSeverity();
-  const marked = severity ? `${severity === "Critical" ? "▲" : "▼"} ${title}` : title;
+  const marked = severity ? `${SIGNS[severity]} ${title}` : title;
   if (document.title !== marked) document.title = marked; // setting the same value each second has a cost
-  const address = icons && (severity === "Critical" ? icons.bad : icons.good);
-  if (address && icon.href !== address) icon.href = address;
+  const address = icons?.[severity];
+  if (address && icon.getAttribute("href") !== address) icon.setAttribute("href", address);
   for (const { chassis, state, age } of all) {
     for (const section of document.querySelectorAll(`[data-chassis="${chassis}"]`)) {
       const isOld = isOutdated(state);
