@@ -26,7 +26,7 @@ from fabric.plans.serialization import visible_rows
 
 MAX_CHANGES_AT_ONCE: Final = 16  # devices; more are a draft
 TASK_SHOWN: Final = timedelta(minutes=15)  # after its end
-TASKS_SHOWN: Final = 8
+TASKS_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True)

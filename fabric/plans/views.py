@@ -43,6 +43,7 @@ from fabric.plans.selectors import (
     plan_summaries,
 )
 from fabric.plans.services import MAX_TITLE_LENGTH, plan_apply, plan_change, plan_discard, plan_undo
+from fabric.plans.strips import drawer_strips
 
 PLANS_A_PAGE = 50
 FETCH_HEADER_VALUE = "draft"  # what draft.js names itself, which takes a sentence instead of a page
@@ -73,6 +74,7 @@ def plan(request: HttpRequest, pk: UUID) -> HttpResponse:
     person = person_of(request)
     row: Plan = visible_or_404(Plan.objects.all(), person, pk, "plan")
     context: dict[str, Any] = {"plan": row, "origin": ORIGIN_LABELS.get(row.origin, ""), "longest": MAX_TITLE_LENGTH}
+    context["strips"] = drawer_strips(person, row)
     if row.state == Plan.State.DRAFT:
         context["preview"] = plan_preview(person, row)
         context["is_open_draft"] = open_draft(person) == row

@@ -114,7 +114,7 @@ def test_two_gpus_are_given_to_a_host_with_few_keys_and_taken_back_where_one_is(
     assert len(keys) + 1 <= 14
     # One stays where one is, and sees it there: also after a reload, and on another page.
     expect(page.locator("#tasks li").first).to_contain_text("Move 2 devices to node-b (H2)")
-    assert page.url.endswith("/fabric/")
+    assert page.url.endswith(FALCON_1)
     page.goto("/events/")
     task = page.locator("#tasks li").first
     judge(page, "the task drawer")
@@ -129,7 +129,7 @@ def test_two_gpus_are_given_to_a_host_with_few_keys_and_taken_back_where_one_is(
     for _ in range(2):
         task.get_by_role("button", name="Dismiss").click()
     expect(page.locator("#tasks").get_by_text("Move 2 devices to node-b (H2)")).to_have_count(0)
-    page.goto("/fabric/")
+    page.goto(FALCON_1)
     expect(page.locator(slot(page, "falcon-1", 1, 3))).to_contain_text("node-a")
 
 
@@ -156,7 +156,7 @@ def test_a_selection_is_extended_dragged_and_cleared(page: Page) -> None:
     expect(page.locator("#attach")).to_be_hidden()
     expect(page.locator(".lifted")).to_have_count(0)
     # In the list by checkboxes, and by single clicks alone; to detach is never what is proposed.
-    page.goto("/fabric/?view=list")
+    page.goto(f"{FALCON_1}&view=list")
     boxes = page.locator("[data-pick]")
     boxes.nth(0).click()
     boxes.nth(2).click(modifiers=["Shift"])
@@ -175,7 +175,7 @@ def test_a_selection_is_extended_dragged_and_cleared(page: Page) -> None:
 def test_a_device_is_detached_and_attached_from_the_list(page: Page, running_site: RunningSite) -> None:
     def change(target: str) -> None:
         page.goto(f"{FALCON_1}&view=list")
-        page.get_by_label("Drawer 2 slot 5").last.click()
+        page.locator("main").get_by_label("Drawer 2 slot 5").last.click()
         page.select_option("#attach-target", label=target)
         page.click("#attach-yes")
         done(page, running_site)

@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from accounts.approvals.models import ApprovalPolicy, ApprovalRequest
 from accounts.models import Tenant, User
 from fabric.compose.selectors import attachment_changes, own_tasks
 from fabric.compose.services import changes_check, changes_request
@@ -179,3 +180,32 @@ def test_who_uses_a_device_is_said_and_holds_it(chassis: Chassis, administrator:
     assert "Left out." in shown
     assert "is in use: train" in sent(administrator, change(1, "H2"), change(2, "H2")).json()["sentence"]
     assert Operation.objects.get().device == device_in(1, 2)
+
+
+def test_what_needs_a_second_person_waits_as_one_draft(chassis: Chassis, administrator: User, tenant: Tenant) -> None:
+    granted(tenant, 3, 4)
+    Device.objects.filter(slot__drawer__number=1, slot__number__in=[3, 4]).update(host_port=None)
+    ApprovalPolicy.objects.create(pk=1, dangers=["tenant"])
+    User.objects.create_user("ben", role="administrator")
+    answer = sent(administrator, change(3, "H2"), change(4, "H2"))
+    assert answer.status_code == 202
+    assert "another administrator has to approve it" in answer.json()["sentence"]
+    assert Plan.objects.get().state == "draft"
+    assert ApprovalRequest.objects.get().state == "waiting"
+    assert not Operation.objects.exists()
+
+
+def test_the_task_drawer_asks_no_more_of_the_database_for_more_tasks(chassis: Chassis, administrator: User) -> None:
+    client = browser(administrator)
+
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as asked_for:
+            assert client.get(reverse("fabric:tasks")).status_code == 200
+        return len(asked_for)
+
+    sent(administrator, change(1, "H2"))
+    sent(administrator, change(2, "H2"), change(3, "H2"))
+    few = queries()
+    sent(administrator, change(4, "H2"))
+    sent(administrator, change(5, "H1"), change(6, "H1"))
+    assert queries() == few

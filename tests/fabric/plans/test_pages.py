@@ -19,6 +19,7 @@ from fabric.plans.progress import plan_job
 from fabric.plans.rules import DesiredState
 from fabric.plans.selectors import plan_progress, plan_summaries
 from fabric.plans.services import plan_apply, plan_create
+from fabric.plans.strips import drawer_strips
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan
 from tests.fabric.hosts import MARIA, TellingHost
 from tests.fabric.plans.pages import browser, device_in, done_before, granted, page_of, port, post, words
@@ -351,3 +352,21 @@ def test_lines_of_many_plans_take_two_queries(
         Plan.objects.filter(pk=plan.pk).update(state="done")
     with django_assert_num_queries(2):
         assert len(plan_summaries(Plan.objects.all())) == 3
+
+
+def test_a_plan_draws_the_slots_of_its_drawers_before_and_after(
+    chassis: Chassis, administrator: User, tenant: Tenant, member: User
+) -> None:
+    granted(tenant, 1, 2, 7, ports=("H1", "H2"))
+    wanted = DesiredState(attachments={device_in(1, 1).pk: port("H2").pk, device_in(1, 7).pk: port("H1").pk})
+    plan = plan_create(person=member, desired=wanted, title="Two moves", origin="api")
+    (strip,) = drawer_strips(administrator, plan)
+    assert strip.name == "falcon-1 Drawer 1"
+    assert strip.legend == (("A", "node-a (H1)"), ("B", "node-b (H2)"), ("–", "no host"))
+    assert "".join(one.before for one in strip.cells) == "AAAABB–"
+    assert "".join(one.after for one in strip.cells) == "BAAABBA"
+    assert [one.number for one in strip.cells if one.is_changed] == [1, 7]
+    # What others have in the drawer is in use, and no more.
+    (theirs,) = drawer_strips(member, plan)
+    assert [one.before_words for one in theirs.cells][2:6] == ["in use by others"] * 4
+    assert "Before A A × × × × – After →B A × × × × →A A node-a (H1) · B node-b (H2)" in page_of(member, plan)
