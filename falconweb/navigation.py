@@ -15,6 +15,7 @@ from accounts.declaration import Declaration, MenuEntry, declaration_of
 from accounts.models import User
 from accounts.second_factor.selectors import must_enrol
 from falconweb import __version__
+from falconweb.tour import tour_step
 
 # The bar from left to right: entries and menus. Views declare their entries in menus.
 BAR: Final = (
@@ -122,15 +123,14 @@ def site_context(request: HttpRequest) -> dict[str, Any]:
     # Who must set up a second factor first sees no navigation: nothing else is open.
     signed_in = isinstance(person, User) and not must_enrol(person, request.session)
     is_administrator = signed_in and bool(getattr(person, "is_administrator", False))
-    match = request.resolver_match
+    view = request.resolver_match.view_name if request.resolver_match else ""
     return {
         "falconweb_version": __version__,
         "is_signed_in": signed_in,
         "is_administrator": is_administrator,
-        "navigation": navigation(match.view_name if match else "", is_administrator=is_administrator)
-        if signed_in
-        else [],
+        "navigation": navigation(view, is_administrator=is_administrator) if signed_in else [],
         # Asked only where the page shows it.
         "approvals_waiting": waiting_count if is_administrator else 0,
+        "tour": tour_step(person, view) if signed_in and isinstance(person, User) else None,
         "may_compose": signed_in and getattr(person, "may_compose", False),
     }

@@ -6,20 +6,23 @@ import logging
 import sys
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.urls import Resolver404, resolve
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.audit.context import complete_origin, request_id
 from accounts.declaration import NO_PAGE, Audience, declare
 from core.errors import FalconWebError, Unavailable
+from core.local_pages import next_page
+from core.text import parse_id
 from falconweb.api.errors import CONTENT_TYPE, PREFIX, RETRY_AFTER, problem_document, unavailable_part
 from falconweb.notices import notices_for, notices_seen
 from falconweb.search import search
+from falconweb.tour import tour_go
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +44,15 @@ def notices(request: HttpRequest) -> JsonResponse:
     if request.method == "POST":
         notices_seen(person)
     return JsonResponse(notices_for(person))
+
+
+@require_POST
+@declare(Audience.EVERYBODY, audited_as=Action.PREFERENCE_SET, section=None)
+def tour(request: HttpRequest) -> HttpResponse:
+    """Go to a `step` of the tour, or end it with 0."""
+    text = request.POST.get("step", "")
+    place = tour_go(person_of(request), parse_id(text) if text.isdecimal() else -1)
+    return redirect(place or next_page(request, "/"))
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
