@@ -21,6 +21,7 @@ from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slo
 from fabric.operations.models import Plan
 from falconweb.navigation import FOR_ADMINISTRATORS, Address, addresses, navigation_entries
 
+MAX_TEXT: Final = 200  # characters, as in the field; SQLite refuses patterns of 50,000
 MAX_WORDS: Final = 8
 MAX_HITS: Final = 6  # of a group
 MAX_SORTED: Final = 60  # rows of a kind that are read, of which the first in natural order are shown
@@ -164,7 +165,7 @@ KINDS: Final = (
 def search(person: User, text: str) -> list[SearchGroup]:
     """Return what a person finds by the words of a text, the kinds with the best hits first; actions without words."""
     # Of '10de:20b5', vendor and device are in fields of their own; PostgreSQL refuses NUL.
-    words = text.replace("\0", " ").replace(":", " ").split()[:MAX_WORDS]
+    words = text[:MAX_TEXT].replace("\0", " ").replace(":", " ").split()[:MAX_WORDS]
     if not words:
         return [SearchGroup("Actions", "action", _actions(person, words)[:MAX_HITS])]
     actions = [*_actions(person, words), *_attachments(person, words)]

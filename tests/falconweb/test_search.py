@@ -112,6 +112,14 @@ def test_a_search_takes_as_many_queries_however_much_there_is(
             search(owner, words)
 
 
+@pytest.mark.parametrize("words", ["a" * 100_000, "a b " * 1000, "%' OR 1=1 --", "_", "\\", "<script>", "\ud83d", "²"])
+def test_no_text_is_an_error_or_finds_what_it_is_not_in(lab: Lab, words: str) -> None:
+    answer = lab.clients["owner"].get(reverse("search"), {"q": words.encode(errors="replace").decode()})
+    assert answer.status_code == 200
+    assert "GPU owned" not in page_text(answer)
+    assert "<script" not in page_text(answer)
+
+
 def test_without_words_there_are_the_actions(lab: Lab) -> None:
     text = page_text(lab.clients["administrator"].get(reverse("search")))
     assert 'role="option"' in text
