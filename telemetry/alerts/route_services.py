@@ -115,7 +115,7 @@ def own_mails_set(*, person: User, severity: str) -> Route | None:
         row = row or Route(person=person, name=name, kind=Route.Kind.EMAIL)
         row.scope, row.tenant = ("tenant", person.tenant) if person.tenant_id is not None else ("all", None)
         row.address, row.severity, row.enabled = person.email, severity, True
-        row.save()
+        save_named(row, "route")  # two at once make one
     return row
 
 

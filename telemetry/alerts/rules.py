@@ -147,6 +147,11 @@ class BuiltInRule:
     hold: float
     is_on: bool = True
 
+    @property
+    def hold_words(self) -> str:
+        """For how long its condition has to be met, in words; '' where it fires at once."""
+        return duration_label(self.hold) if self.hold else ""
+
 
 NOT_ANSWERING: Final = "not_answering"
 DEVICE_MISSING: Final = "device_missing"
