@@ -20,7 +20,7 @@ from fabric.inventory.models import Device, HostPort
 from fabric.inventory.selectors import device_rows, downgraded
 from fabric.leases.models import Lease, LeaseItem
 
-DEVICES_A_PAGE = 50
+DEVICES_A_PAGE = 40
 MEASURES: Final = ("temp", "use", "traffic")
 
 
@@ -48,7 +48,7 @@ COLUMNS: Final[Mapping[str, DeviceColumn]] = {
     "firmware": DeviceColumn("Firmware", (natural("firmware_version"),)),
     "host": DeviceColumn("Host", (natural("seen_host"),)),
     "link": DeviceColumn("Link", ("lanes_in_use", "pcie_type")),
-    "temp": DeviceColumn("Temperature (°C)", look="number"),
+    "temp": DeviceColumn("Temp. (°C)", look="number"),
     "use": DeviceColumn("Use (%)", look="number"),
     "traffic": DeviceColumn("Traffic (GB/s)", look="number"),
     "tenant": DeviceColumn("Tenant", (natural("tenant__name"),), "words"),
