@@ -95,6 +95,8 @@ class Action(models.TextChoices):
     EVENT_VIEW_ADD = "event_view.add", "Save a view of events"
     EVENT_VIEW_CHANGE = "event_view.change", "Change a view of events"
     EVENT_VIEW_REMOVE = "event_view.remove", "Delete a view of events"
+    DEVICE_FILTER_ADD = "device_filter.add", "Save a filter of devices"
+    DEVICE_FILTER_REMOVE = "device_filter.remove", "Delete a filter of devices"
     DASHBOARD_ADD = "dashboard.add", "Pin a dashboard"
     DASHBOARD_CHANGE = "dashboard.change", "Change a dashboard"
     DASHBOARD_REMOVE = "dashboard.remove", "Delete a dashboard"

@@ -11,7 +11,7 @@ from operator import or_
 from django.db import models
 from django.db.models import Q
 
-from accounts.models import Tenant
+from accounts.models import Tenant, User
 from accounts.visibility import RestrictedQuerySet
 from core import credentials
 from core.database import natural
@@ -311,3 +311,32 @@ class Device(Approvable):
 
 
 LeasablePart = Device | HostPort
+
+
+class SavedFilter(models.Model):
+    """A named filter of the list of devices; `query` is the page's query string."""
+
+    class SavedFilterQuerySet(models.QuerySet["SavedFilter"]):
+        """A person sees their own, and those that administrators share with everybody."""
+
+        def visible_to(self, person: User) -> SavedFilter.SavedFilterQuerySet:
+            return self.filter(Q(person=person) | Q(is_shared=True)) if person.is_active else self.none()
+
+    person = models.ForeignKey(User, on_delete=models.CASCADE, related_name="saved_filters")
+    name = models.CharField(max_length=60)
+    query = models.CharField(max_length=1000, blank=True)
+    is_shared = models.BooleanField(default=False)
+
+    objects = SavedFilterQuerySet.as_manager()
+
+    class Meta:
+        ordering = [natural("name"), "pk"]
+        constraints = [models.UniqueConstraint(fields=["person", "name"], name="one_filter_a_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def removal(self) -> str:
+        """The name of the button that deletes it, for screen readers."""
+        return f"Delete the filter {self.name}"

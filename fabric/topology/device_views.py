@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
@@ -14,16 +15,17 @@ from accounts.approvals.services import ApprovalNeeded
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import Tenant
-from accounts.visibility import row_or_404
+from accounts.visibility import row_or_404, visible_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid, NotFound, Unavailable
 from core.local_pages import next_page
 from core.text import parse_id
 from fabric.inventory.device_filter import MAX_FILTER_LENGTH
-from fabric.inventory.models import Device
+from fabric.inventory.models import Device, SavedFilter
 from fabric.leases.grants import device_grant
 from fabric.topology.device_list import COLUMNS, CSV_COLUMNS, DEFAULT_COLUMNS, DeviceTable
 from fabric.topology.problems import status_board
+from fabric.topology.saved_filters import saved_filter_add, saved_filter_remove
 
 REMEMBERED = "device_columns"  # in the session
 MAX_FAILURES_SHOWN = 10
@@ -50,6 +52,8 @@ def devices(request: HttpRequest) -> HttpResponse:
         "board": status_board(person, {row.device.chassis_id for row in page.object_list}),
         "tenants": Tenant.objects.all() if person.is_administrator else [],
         "csv": _query(request, but=("page", "column")),
+        "query": _query(request, but=("page",)),
+        "saved": SavedFilter.objects.visible_to(person),
     }
     return render(request, "fabric/topology/devices.html", context)
 
@@ -94,6 +98,35 @@ def devices_assign(request: HttpRequest) -> HttpResponse:
     if not done and not failures:
         messages.error(request, "Choose devices first.")
     return redirect(next_page(request, "fabric:devices"))
+
+
+@require_POST
+@declare(Audience.EVERYBODY, audited_as=Action.DEVICE_FILTER_ADD, section="fabric:devices")
+def filter_save(request: HttpRequest) -> HttpResponse:
+    """Save a filter of devices (`query`) under a `name`; administrators may share it (`shared`)."""
+    query = request.POST.get("query", "")
+    try:
+        made = saved_filter_add(
+            person=person_of(request),
+            name=request.POST.get("name", ""),
+            query=query,
+            is_shared="shared" in request.POST,
+        )
+    except (Invalid, Conflict) as error:
+        messages.error(request, error.sentence)
+        return redirect("fabric:devices")
+    messages.success(request, f"The filter ‘{made.name}’ was saved.")
+    return redirect(f"{reverse('fabric:devices')}?{made.query}")
+
+
+@require_POST
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.DEVICE_FILTER_REMOVE, section="fabric:devices")
+def filter_remove(request: HttpRequest, pk: int) -> HttpResponse:
+    """Delete a saved filter of devices."""
+    person = person_of(request)
+    saved_filter_remove(person=person, row=visible_or_404(SavedFilter.objects, person, pk, "filter"))
+    messages.success(request, "The filter was deleted.")
+    return redirect("fabric:devices")
 
 
 def _table(request: HttpRequest) -> tuple[DeviceTable, str]:

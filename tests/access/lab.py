@@ -33,7 +33,7 @@ from benchmarks.workloads.catalogue import spec_of
 from fabric.agents.models import HostAgent
 from fabric.drift.models import Drift
 from fabric.history.models import Attachment
-from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, SavedFilter, Slot, Switch
 from fabric.leases.models import Lease, LeaseItem, Tenure
 from fabric.operations.models import Operation, Plan, Proof
 from fabric.plans.rules import DesiredState
@@ -342,6 +342,8 @@ def make_lab() -> Lab:
     arguments |= {"identity_unlink": [identity.pk], "drift": [drift.pk]}
     arguments |= exported(people["administrator"])
     arguments |= {"event": [happened(device, other)]}
+    saved = SavedFilter.objects.create(person=people["administrator"], name="Of the administrator").pk
+    arguments["device_filter_remove"] = [saved]
     view = SavedView.objects.create(person=people["administrator"], name="Of the administrator").pk
     arguments |= {name: [view] for name in ("my_event_view", "saved_change", "saved_remove")}
     link: list[object] = [device.slot.port_id if device.slot else 0]

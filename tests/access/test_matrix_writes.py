@@ -27,7 +27,7 @@ from accounts.declaration import Audience, declaration_of
 from accounts.models import Tenant, Token, User
 from accounts.second_factor.models import TotpDevice
 from benchmarks.workloads.catalogue import spec_of
-from fabric.inventory.models import Device, HostPort
+from fabric.inventory.models import Device, HostPort, SavedFilter
 from fabric.leases.models import Lease, LeaseItem
 from fabric.leases.selectors import ownership_revision
 from fabric.operations.models import Operation, Plan
@@ -47,7 +47,7 @@ WRITES = ("POST", "PUT", "PATCH", "DELETE")
 # By these everybody changes what is their own.
 OWN = {
     Action.SIGN_IN, Action.SIGN_OUT, Action.PASSWORD_CHANGE, Action.TOKEN_CREATE, Action.DASHBOARD_ADD,
-    Action.PASSKEY_ADD, Action.TOTP_ADD, Action.TOTP_REMOVE, Action.RECOVERY_CODES_RENEW,
+    Action.DEVICE_FILTER_ADD, Action.PASSKEY_ADD, Action.TOTP_ADD, Action.TOTP_REMOVE, Action.RECOVERY_CODES_RENEW,
     Action.DEPLOYMENT_MAKE, Action.EVENT_VIEW_ADD, Action.RECOMMENDATION_ASK, Action.SIGN_IN_CONFIRM,
     Action.SESSIONS_END, Action.ACCESS_END, Action.ALERT_OWN_MAILS, Action.PREFERENCE_SET,
 }  # fmt: skip
@@ -145,7 +145,7 @@ CHANGES_NO_ROW = {
 # What is a person's own, and by which field.
 OWNED_BY = {
     "accounts.User": "id", "accounts.Token": "person_id", "history.Dashboard": "person_id", "alerts.Route": "person_id",
-    "events.SavedView": "person_id", "runs.Run": "requested_by_id",
+    "events.SavedView": "person_id", "fabric.SavedFilter": "person_id", "runs.Run": "requested_by_id",
 }  # fmt: skip
 AUDIT = {"accounts.AuditEntry", "accounts.AuditHead"}
 SESSIONS = {"accounts.BrowserSession"}  # tests/accounts/test_sessions.py sees who ends whose
@@ -388,6 +388,7 @@ def test_the_same_bodies_change_something_for_an_administrator(lab: Lab, bodies:
     own = passkey_row(boss, "mine")
     TotpDevice.objects.create(person=boss, secret_encrypted="-", last_step=0)
     lab.arguments |= {name: [own.pk] for name in ("passkey", "passkey_remove")}
+    lab.arguments["device_filter_remove"] = [SavedFilter.objects.create(person=boss, name="mine").pk]
     view: list[object] = [SavedView.objects.create(person=boss, name="mine").pk]
     lab.arguments |= dict.fromkeys(("my_event_view", "saved_change", "saved_remove"), view)
     program: list[object] = [User.objects.get(username="program").pk]

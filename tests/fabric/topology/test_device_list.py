@@ -17,7 +17,7 @@ from accounts.models import Role, Tenant, User
 from core.errors import Unavailable
 from fabric.inventory import device_filter
 from fabric.inventory.device_filter import LiveValues
-from fabric.inventory.models import Chassis, Device, Host, HostPort, Port, Slot
+from fabric.inventory.models import Chassis, Device, Host, HostPort, Port, SavedFilter, Slot
 from fabric.leases.services import lease_give
 from fabric.topology.device_list import COLUMNS
 from tests.fabric.fleet import many_devices
@@ -211,3 +211,29 @@ def test_two_hundred_chassis_are_paged_with_a_constant_number_of_queries(
             answer = client.get(ADDRESS, query)
         assert len(answer.content) < 150_000
         assert answer.context["page"].paginator.count == count
+
+
+def test_filters_are_saved_per_person_and_shared_by_administrators_alone(lab: Lab) -> None:
+    ada, bob = Client(), Client()
+    ada.force_login(lab.ada)
+    bob.force_login(lab.bob)
+    save = reverse("fabric:device_filter_save")
+    query = "q=kind%3Agpu+free&sort=-temp&column=temp&page=3&next=%2Fx"
+    answer = ada.post(save, {"name": " Free  GPUs ", "query": query, "shared": "on"})
+    assert answer["Location"] == "/devices/?q=kind%3Agpu+free&sort=-temp&column=temp"
+    ada.post(save, {"name": "Mine <b>", "query": ""})
+    assert {one.name for one in bob.get(ADDRESS).context["saved"]} == {"Free GPUs"}
+    text = ada.get(ADDRESS).content.decode()
+    assert "Mine &lt;b&gt;" in text
+    assert 'href="/devices/?q=kind%3Agpu+free&amp;sort=-temp&amp;column=temp"' in text
+    shared, own = SavedFilter.objects.get(is_shared=True), SavedFilter.objects.get(is_shared=False)
+    assert bob.post(save, {"name": "For all", "query": "", "shared": "on"}).status_code == 403
+    assert bob.post(reverse("fabric:device_filter_remove", args=[shared.pk])).status_code == 403
+    assert bob.post(reverse("fabric:device_filter_remove", args=[own.pk])).status_code == 404
+    for sent in ({"name": "Mine <b>"}, {"name": " "}, {"name": "x" * 61}, {"name": "y", "query": "q=foo:bar"},
+                 {"name": "z", "query": f"q={'x' * 2000}"}):  # fmt: skip
+        refused = ada.post(save, sent, follow=True).content.decode()
+        assert 'class="notice error"' in refused or "already" in refused, sent
+    assert SavedFilter.objects.count() == 2
+    assert ada.post(reverse("fabric:device_filter_remove", args=[shared.pk])).status_code == 302
+    assert list(SavedFilter.objects.all()) == [own]
