@@ -11,7 +11,7 @@ async function copy(button, source) {
     // Over plain HTTP, and without leave, there is no clipboard: the text is selected instead.
     if (source.select) source.select();
     else getSelection().selectAllChildren(source);
-    words.textContent = "Selected: press Ctrl+C";
+    words.textContent = "Press Ctrl+C";
   }
   setTimeout(() => {
     words.textContent = before;

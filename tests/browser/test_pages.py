@@ -84,7 +84,7 @@ def test_a_new_token_is_accessible(page: Page) -> None:
     # Over plain HTTP a browser gives no clipboard.
     page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined }); getSelection().empty()")
     copy.click()
-    expect(copy).to_contain_text("Selected")
+    expect(copy).to_contain_text("Press Ctrl+C")
     assert page.evaluate("getSelection().toString()") == page.locator("#secret").input_value()
 
 
