@@ -41,9 +41,9 @@ MAX_CHOICES = 500
 def telemetry(request: HttpRequest) -> HttpResponse:
     """Show charts: `of` (several), `metric` (several), `range` or `since` and `until`, and `charts` are in the URL."""
     person = person_of(request)
-    shown = rules.TelemetryView.from_parameters(request.GET)
+    shown = wanted = rules.TelemetryView.from_parameters(request.GET)
     now = time.time()
-    if not shown.subjects:
+    if not wanted.subjects:
         usual = Chassis.objects.visible_to(person).values_list("pk", flat=True)[:DEFAULT_CHASSIS_SHOWN]
         shown = replace(shown, subjects=tuple(f"chassis/{pk}" for pk in usual))
     span = shown.span(now)
@@ -76,7 +76,8 @@ def telemetry(request: HttpRequest) -> HttpResponse:
         "together": shown.query(layout="together"),
         "query": shown.query(),
         "search": search,
-        "results": _search_results(person, search, shown) if "q" in request.GET else None,
+        "results": _search_results(person, search, wanted) if "q" in request.GET else None,
+        "is_chosen": bool(wanted.subjects),
         "full": len(shown.subjects) >= rules.MAX_SHOWN,
         "dashboards": Dashboard.objects.visible_to(person),
         "chassis": sorted({member.chassis for one in found for member in one.members}),
@@ -85,6 +86,7 @@ def telemetry(request: HttpRequest) -> HttpResponse:
 
 
 def _search_results(person: User, search: str, shown: rules.TelemetryView) -> list[tuple[Any, str]]:
+    """Return what was found, each with the query that adds it to what was chosen: it replaces what nobody chose."""
     found = [one for one in search_subjects(person, search) if one.ref not in shown.subjects]
     return [(one, shown.query(subjects=(*shown.subjects, one.ref))) for one in found]
 

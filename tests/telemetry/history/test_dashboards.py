@@ -170,6 +170,11 @@ def test_things_are_found_by_name_and_place_as_the_person_sees_them(lab: Lab) ->
     where = reverse("history:telemetry")
     page = lab.clients["administrator"].get(where, {"q": "gpu 2"}).content.decode()
     assert f"device/{lab.devices[1].pk}" in page
+    # It takes the place of the chassis that are shown where nothing is chosen, and joins what is.
+    chosen = f"chassis/{lab.chassis.pk}"
+    assert f'href="?of=device/{lab.devices[1].pk}' in page
+    page = lab.clients["administrator"].get(where, {"q": "gpu 2", "of": chosen}).content.decode()
+    assert f"of={chosen}&amp;of=device/{lab.devices[1].pk}" in page
     page = lab.clients["owner"].get(where, {"q": "gpu 2"}).content.decode()
     assert f"device/{lab.devices[1].pk}" not in page
     found = lab.clients["owner"].get(reverse("api:telemetry_catalogue"), {"search": ""}).json()["subjects"]
