@@ -44,10 +44,11 @@ def newest_task(page: Page) -> Locator:
 
 
 def done(page: Page, site: RunningSite) -> None:
-    """See what was requested end well in the task drawer of the topology."""
+    """See what was requested end well in the task drawer, and go back to the topology."""
     task = newest_task(page)
     with hurried(site):
         expect(task.locator(".state.done")).to_be_visible()
+    page.goto(FALCON_1)  # at rest
 
 
 def mode_done(page: Page, site: RunningSite) -> None:

@@ -1,7 +1,7 @@
 // The task drawer: what the person has under way, on every page, until it is dismissed.
 import { loadFragment } from "../../site/fragment.js";
 import { announce } from "../../site/progress.js";
-import { replace } from "../../site/refresh.js";
+import { refresh, replace } from "../../site/refresh.js";
 import { openChanges } from "./dialog.js";
 
 const EVERY = 1000; // ms while something runs
@@ -58,6 +58,7 @@ function show() {
     .filter(([task, state]) => words.size && words.get(task) !== state)
     .map(([, state]) => state);
   announce(document.getElementById("tasks-status"), changed.join(" "), changed.join(" "));
+  if (changed.length) refresh(); // the page shows what has ended as soon as the drawer does
   words = now;
   replace(drawer, fresh);
 }
