@@ -182,7 +182,7 @@ def test_a_device_is_detached_and_attached_from_the_list(page: Page, running_sit
         done(page, running_site)
 
     change("no host: detach")
-    change("node-b (H3)")
+    change("node-a (H4)")
 
 
 def test_the_list_is_a_table_for_spreadsheets_too(page: Page) -> None:
