@@ -37,7 +37,8 @@ def devices(request: HttpRequest) -> HttpResponse:
     """List devices; `q`, `sort`, `page` and each `column` are in the URL, and the columns are remembered."""
     person = person_of(request)
     chosen = [name for name in request.GET.getlist("column") if name in COLUMNS]
-    if chosen:
+    # The page refreshes itself: the session is written once.
+    if chosen and request.session.get(REMEMBERED) != chosen:
         request.session[REMEMBERED] = chosen
     shown = chosen or request.session.get(REMEMBERED) or DEFAULT_COLUMNS
     table, error = _table(request)
