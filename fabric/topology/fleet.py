@@ -42,8 +42,10 @@ class Scale:
         return 1 + bisect_right(self.bounds, value / self.size)
 
     def words(self, value: float) -> str:
-        """Return a value with its unit."""
-        return f"{value / self.size:.{self.decimals}f} {self.unit}"
+        """Return a value with its unit, at most three digits and those before the point: '0.31 GB/s', '131 GB/s'."""
+        shown = value / self.size
+        decimals = min(self.decimals, 0 if shown >= 100 else 1 if shown >= 10 else 2)
+        return f"{shown:.{decimals}f} {self.unit}"
 
     @property
     def legend(self) -> list[tuple[int, str]]:
@@ -221,7 +223,7 @@ def _tenant_tile(
 ) -> FleetTile:
     here = Counter(devices[slot].tenant for row in places.values() for slot, _ in row if slot in devices)
     counted = [(one, here[one.name]) for one in tenants.values() if here[one.name]]
-    spoken = [f"{count} of {one.name}" for one, count in counted] + [f"{here['']} unassigned"] * bool(here[""])
+    spoken = [f"{one.name} {count}" for one, count in counted] + [f"unassigned {here['']}"] * bool(here[""])
     cells = tuple(
         tuple(_owner_state(tenants, device, devices.get(slot)) for slot, device in row) for row in places.values()
     )

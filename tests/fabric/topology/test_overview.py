@@ -54,6 +54,9 @@ def test_free_is_detached_and_unassigned(lab: Lab) -> None:
 def test_a_value_at_a_bound_is_in_the_step_above_and_the_legend_says_so() -> None:
     heat = SCALES["temperature"]
     assert [heat.step(value) for value in (-5, 39.9, 40, 84.9, 85, 300)] == [1, 1, 2, 4, 5, 5]
+    assert [SCALES["traffic"].words(value * 1e9) for value in (0.004, 9.96, 12.34, 131.4)] == [
+        "0.00 GB/s", "9.96 GB/s", "12.3 GB/s", "131 GB/s"
+    ]  # fmt: skip
     assert [words for _, words in heat.legend][::2] == ["below 40 °C", "55 to 70 °C", "from 85 °C"]
 
 
