@@ -77,7 +77,7 @@ def _chassis_form_page(request: HttpRequest, row: Chassis | None) -> HttpRespons
 
 
 @require_POST
-@declare(Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_LOCATE)
+@declare(Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_LOCATE, section=None)
 def chassis_locate(request: HttpRequest, pk: int) -> HttpResponse:
     """Switch the location LED of a chassis on, or off if `off` is sent."""
     row: Chassis = row_or_404(Chassis.objects.all(), pk, "chassis")
