@@ -22,7 +22,7 @@ from accounts.models import User
 from core.errors import Invalid
 from telemetry.events.models import Event, EventQuerySet
 
-ROWS_PER_PAGE: Final = 50
+ROWS_PER_PAGE: Final = 35
 # Counting more rows exactly costs too much.
 MAX_COUNTED: Final = 10_000
 AROUND = timedelta(minutes=15)

@@ -27,7 +27,7 @@ from telemetry.events.models import Event, EventSeverity, EventSource, SavedView
 from telemetry.events.rules import MESSAGE_CATALOGUE, find_message
 
 NEWEST_SHOWN = 6
-ROWS_PER_PAGE = 40
+ROWS_PER_PAGE = 50
 MAX_NEW_COUNTED = 999
 MESSAGE_COLUMNS = ("message", "registry", "severity", "what_it_means", "what_to_do")
 RANGES = (("1h", "the last hour"), ("24h", "the last day"), ("7d", "the last week"), ("30d", "the last 30 days"))

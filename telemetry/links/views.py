@@ -27,7 +27,7 @@ from fabric.inventory.selectors import may_configure
 from telemetry.links import presentation, selectors
 from telemetry.links.rules import LinkLevel
 
-ROWS_PER_PAGE = 40
+ROWS_PER_PAGE = 30
 CSV_ROWS_PER_QUERY = 500
 RESETS_SHOWN = 20
 MAX_DRAWN = 2000
