@@ -174,7 +174,7 @@ def parse_recommendation_request(plain: Mapping[str, Any], pool: RecommendationP
 
 def training_workloads() -> tuple[str, ...]:
     """Return the names of the workloads with recommendations."""
-    return tuple(name for name, one in CATALOGUE.items() if one.is_training and one.costs is not None)
+    return tuple(name for name, one in CATALOGUE.items() if one.is_predictable)
 
 
 def _device_template(start: Mapping[str, object], own: Mapping[str, Any]) -> dict[str, Any]:

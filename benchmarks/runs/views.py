@@ -11,6 +11,7 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import UploadedFile
 from django.core.paginator import Paginator
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -49,6 +50,7 @@ from core.local_pages import next_page
 from fabric.inventory.models import Device, Host
 
 ROWS_A_PAGE = 50
+COMPARABLE_SHOWN = 3
 MAX_CANCELLED_AT_ONCE = 200
 FAMILY_LABELS = {
     "vision": "Vision", "detection": "Detection", "language": "Language", "link": "Links and storage",
@@ -212,8 +214,15 @@ def run(request: HttpRequest, pk: UUID) -> HttpResponse:
         and row.state != Run.State.RETURNING,
         "repeat_of": Run.objects.visible_to(person).filter(pk=row.repeat_of_id).first() if row.repeat_of_id else None,
         "repeats": Run.objects.visible_to(person).filter(repeat_of=row).order_by("-queued_at")[:5],
+        "comparable": _comparable_runs(person, row) if row.state == Run.State.COMPLETED else [],
     }
     return render(request, "benchmarks/runs/run.html", context)
+
+
+def _comparable_runs(person: User, row: Run) -> QuerySet[Run]:
+    """Return the newest completed runs of the same workload."""
+    rows = Run.objects.visible_to(person).filter(workload=row.workload, state=Run.State.COMPLETED)
+    return rows.exclude(pk=row.pk).order_by("-queued_at")[:COMPARABLE_SHOWN]
 
 
 def _live_links(person: User, row: Run) -> list[tuple[int, str, str]]:

@@ -74,6 +74,11 @@ class Workload:
         """Whether it trains a model in steps; else it measures links, or runs a user's command."""
         return self.family in ("vision", "detection", "language")
 
+    @property
+    def is_predictable(self) -> bool:
+        """Whether the model predicts its throughput, and so recommends a topology."""
+        return self.is_training and self.costs is not None
+
 
 # Fields of hostwire.training.Spec, in the order of a form, without 'command', which is neither a number nor a choice.
 COMMON_PARAMETERS: tuple[WorkloadParameter, ...] = (

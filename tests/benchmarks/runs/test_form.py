@@ -298,3 +298,16 @@ def test_the_page_of_a_run_that_goes_on_charts_the_links_to_its_devices(lab: Lab
     assert f'data-chassis="{lab.chassis.pk}"' in page.content.decode()
     Run.objects.update(state=Run.State.COMPLETED)
     assert "data-chart-objects" not in client.get(f"/benchmarks/runs/{run.pk}/").content.decode()
+
+
+def test_the_page_of_a_completed_run_leads_to_a_comparison_and_a_recommendation(lab: Lab) -> None:
+    first, second = lab.ask(lab.place(1, 2)), lab.ask(lab.place(3))
+    client = client_of(lab.person)
+    comparison = f"/benchmarks/figures/compare/?run={second.pk}&amp;run={first.pk}"
+    Run.objects.filter(pk=first.pk).update(state=Run.State.COMPLETED)
+    assert "figures/compare" not in client.get(f"/benchmarks/runs/{first.pk}/").content.decode()
+    Run.objects.update(state=Run.State.COMPLETED)
+    page = client.get(f"/benchmarks/runs/{second.pk}/").content.decode()
+    assert comparison in page
+    assert client.get(comparison.replace("&amp;", "&")).status_code == 200
+    assert "/benchmarks/recommend/?workload=resnet50&amp;preset=paper" in page
