@@ -16,7 +16,8 @@ from benchmarks.runs.device_selection import MAX_DIGITS, OWN_DRIVE_CHOICE, HostF
 from benchmarks.runs.models import EXERCISE_SUFFIX, Run
 from benchmarks.runs.requests import CUSTOM_PRESET, EXECUTORS, RunRequest, spec_for_composition
 from benchmarks.runs.rules import Composition
-from benchmarks.runs.topology import composition_topology
+from benchmarks.runs.services import default_title
+from benchmarks.runs.topology import composition_topology, recorded_topology
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from benchmarks.workloads.definitions import COMMON_PARAMETERS, SpecError, Workload, WorkloadParameter
 from core.errors import FalconWebError, Invalid, RuleViolation
@@ -292,12 +293,22 @@ def _watched_steps(form: RunForm) -> str:
     return f"{float(f'{WATCHED_SECONDS / step:.1e}'):.0f}"
 
 
+def _own_title(run: Run) -> str:
+    """Return the title that a person gave to a run; '' for the one that says what it is: a changed run has another."""
+    title, topology = run.title.removesuffix(EXERCISE_SUFFIX), recorded_topology(run)
+    workload, host = CATALOGUE.get(run.workload), run.host.name if run.host else ""
+    is_default = (
+        run.executor and workload and topology and title == default_title(workload, run.specification(), topology, host)
+    )
+    return "" if is_default else title
+
+
 def run_form_from(hosts: tuple[HostChoice, ...], run: Run) -> RunForm:
     composition = Composition.from_json(run.composition)
     given = {
         "workload": run.workload,
         "preset": run.preset or CUSTOM_PRESET,
-        "title": run.title.removesuffix(EXERCISE_SUFFIX),
+        "title": _own_title(run),
         "executor": run.executor,
         "host": str(composition.host),
         "where": "cpu" if composition.cpu else "gpu",

@@ -224,6 +224,14 @@ def test_a_command_is_kept_as_it_was_quoted_and_is_not_simulated(lab: Lab) -> No
     assert shlex.split(form.given["command"]) == ["sh", "-c", "echo 'a b'"]
 
 
+def test_a_changed_run_keeps_a_title_of_its_own_but_not_the_one_that_says_what_it_was(lab: Lab) -> None:
+    run, client = lab.ask(lab.place(1, 2), title=""), client_of(lab.person)
+    assert "Falcon GPUs" in run.title
+    assert client.get(f"{NEW}?again={run.pk}").context["form"].given["title"] == ""
+    Run.objects.update(title="For the paper")
+    assert client.get(f"{NEW}?again={run.pk}").context["form"].given["title"] == "For the paper"
+
+
 def test_no_other_host_runs_what_was_asked_for_one_that_is_gone(lab: Lab) -> None:
     page = refused(client_of(lab.person), typed(lab, host=987654, **{count_of(lab): "1"}))
     assert "You cannot run anything on the selected host, or it was removed." in page
