@@ -33,6 +33,7 @@ from fabric.inventory.models import Chassis, Device, Host, HostPort
 from fabric.operations.models import Plan
 from fabric.plans.rules import DesiredState
 from fabric.plans.services import plan_create
+from falconweb.launch.simulation import simulated_addresses
 from telemetry.live.catalogue import BYTE_RATES, SeriesEntry, Values
 from telemetry.live.frames import current_catalogue, recent_frames
 from telemetry.store.batches import GAP_SECONDS, ColumnLayout, ReadingBatch, ReadingRow, RecordedGap
@@ -68,8 +69,9 @@ def demo_fill() -> None:
     Raises TimeoutError where no chassis is read, or no agent reports, within START_SECONDS.
     """
     chassis = list(Chassis.objects.order_by("name"))
-    is_real = any(not one.url.startswith("https://127.0.0.1:") for one in chassis)
-    if not chassis or is_real or Run.objects.exists() or Plan.objects.exists():
+    # A tunnel to a real one has an address of this machine, too.
+    simulated = simulated_addresses(settings.CONFIG.data)
+    if not chassis or any(one.url not in simulated for one in chassis) or Run.objects.exists() or Plan.objects.exists():
         return
     for one in chassis:
         store_hour(one.pk, *_wait_for(partial(_live_readings, one.pk)))

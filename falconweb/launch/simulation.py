@@ -83,6 +83,15 @@ def _ready(name: str, child: ChildProcess, offset: int, password: str) -> Simula
         raise TimeoutError(f"The simulated chassis {error}") from None
 
 
+def simulated_addresses(data: Path) -> set[str]:
+    """Return the addresses of the simulated chassis of a data folder; none where there never were any."""
+    try:
+        ports = json.loads((data / PORTS_FILE).read_text())
+    except FileNotFoundError:
+        return set()
+    return {f"https://127.0.0.1:{service}" for service, _ in ports.values()}
+
+
 def inject_demo_fault(data: Path) -> None:
     """Let the simulated chassis have the fault of a first start, which ends with the simulator."""
     name, fault = DEMO_FAULT

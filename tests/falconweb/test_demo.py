@@ -8,10 +8,12 @@ import sqlite3
 import time
 import urllib.request
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pytest_django.fixtures import Settings
 
 from fabric.history.models import Attachment
 from fabric.inventory.models import Chassis
@@ -70,10 +72,19 @@ def test_an_hour_is_stored_without_a_hole_and_said_to_be_simulated() -> None:
     assert [(gap.since, gap.until, gap.reason) for gap in found.gaps] == [(until - 3600, until, demo.SIMULATED)]
 
 
+@pytest.mark.parametrize("address", ["https://10.0.0.9", "https://127.0.0.1:8443"])
 @pytest.mark.django_db(databases="__all__")
-def test_a_site_with_a_real_chassis_gets_nothing() -> None:
-    Chassis.objects.create(name="falcon-1", url="https://127.0.0.1:1")
-    Chassis.objects.create(name="rack-9", url="https://10.0.0.9")
+def test_a_site_with_a_real_chassis_gets_nothing_over_a_tunnel_either(
+    address: str, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.CONFIG = replace(settings.CONFIG, data=tmp_path)
+    (tmp_path / "simulator").mkdir()
+    (tmp_path / "simulator" / "ports.json").write_text('{"falcon-1": [4001, 4002]}')
+    Chassis.objects.create(name="falcon-1", url="https://127.0.0.1:4001")
+    monkeypatch.setattr(demo, "START_SECONDS", 0.0)
+    with pytest.raises(TimeoutError):  # it waits for readings of the simulated one alone
+        demo.demo_fill()
+    Chassis.objects.create(name="rack-9", url=address)
     demo.demo_fill()
     assert not Chunk.objects.exists()
     assert not Gap.objects.exists()
