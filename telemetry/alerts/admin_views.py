@@ -25,13 +25,13 @@ from core.errors import Conflict, FalconWebError, Invalid, Unavailable
 from core.forms import service_errors_in
 from core.text import parse_id
 from telemetry.alerts import route_services, rule_services
+from telemetry.alerts.facts import active_rule, enabled_built_ins
 from telemetry.alerts.forms import RouteForm, RuleForm, SilenceForm
 from telemetry.alerts.models import Alert, Delivery, Route, Rule, Silence
 from telemetry.alerts.notifications import enqueue_delivery
 from telemetry.alerts.pictures import metric_pictures
 from telemetry.alerts.preview import DAY, draw_preview_line, rule_preview
 from telemetry.alerts.rules import BUILT_IN_RULES
-from telemetry.alerts.selectors import active_rule, enabled_built_ins
 
 ROWS_PER_PAGE = 50
 SCOPE_RELATED = ("chassis", "drawer__chassis", "device__chassis", "port__chassis", "tenant")

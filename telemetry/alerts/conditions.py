@@ -22,6 +22,7 @@ from fabric.bmc.series import LINK_STATUSES
 from fabric.drift.models import Drift
 from fabric.inventory.models import Device
 from telemetry.alerts.checks import ChassisFacts
+from telemetry.alerts.facts import chassis_facts, enabled_built_ins
 from telemetry.alerts.models import Alert
 from telemetry.alerts.rules import (
     BUILT_IN_RULES,
@@ -34,7 +35,7 @@ from telemetry.alerts.rules import (
     Terms,
     duration_label,
 )
-from telemetry.alerts.selectors import THIS_SITE, chassis_facts, enabled_built_ins
+from telemetry.alerts.selectors import THIS_SITE
 from telemetry.alerts.services import alerts_end, transitions_record
 from telemetry.links.models import LinkVerdict
 from telemetry.links.rules import RANKS, LinkLevel

@@ -18,6 +18,7 @@ from core.database import natural
 from core.errors import Invalid
 from fabric.inventory.models import Chassis
 from telemetry.alerts.checks import RATE, ActiveRule, RuleSet, plan_checks
+from telemetry.alerts.facts import chassis_facts
 from telemetry.alerts.rules import (
     NO_COLUMN,
     TRANSITIONS,
@@ -28,7 +29,6 @@ from telemetry.alerts.rules import (
     duration_label,
     value_label,
 )
-from telemetry.alerts.selectors import chassis_facts
 from telemetry.store.selectors import Extract, known_series, read_series
 
 DAY: Final = 86400.0

@@ -26,11 +26,11 @@ from core.api.requests import StrictSerializer, problem, strict_schema, validate
 from fabric.inventory.models import Device
 from telemetry.alerts import rule_services
 from telemetry.alerts.api import ScopeSerializer, whole_scope
+from telemetry.alerts.facts import active_rule, enabled_built_ins
 from telemetry.alerts.models import MAX_TEXT_LENGTH, AlertSeverity, Rule
 from telemetry.alerts.preview import RulePreview, rule_preview
 from telemetry.alerts.rule_services import MAX_HOLD_SECONDS, RuleValues
 from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, Condition
-from telemetry.alerts.selectors import active_rule, enabled_built_ins
 
 RULE_TAKEN = "There is a rule of that name already"
 CONDITIONS = [one.value for one in Condition]

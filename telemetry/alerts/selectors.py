@@ -23,23 +23,11 @@ from core.errors import Invalid
 from core.forms import checked_instant
 from core.text import parse_id
 from fabric.bmc.series import Quantity
-from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
+from fabric.inventory.models import Chassis, Device, Port
 from fabric.topology.problems import Problem, Subject, level_of, present_problems
-from telemetry.alerts.checks import ActiveRule, ChassisFacts, RuleSet
 from telemetry.alerts.messages import telemetry_url
-from telemetry.alerts.models import Alert, AlertSeverity, BuiltInSwitch, Route, Rule, Silence
-from telemetry.alerts.rules import (
-    BUILT_IN_RULES,
-    DEVICE_MISSING,
-    DRIFT,
-    FIRING,
-    LINK_RULES,
-    NOT_ANSWERING,
-    PENDING,
-    AlertSubject,
-    CheckState,
-    value_label,
-)
+from telemetry.alerts.models import Alert, AlertSeverity, Route, Silence
+from telemetry.alerts.rules import DEVICE_MISSING, DRIFT, LINK_RULES, NOT_ANSWERING, value_label
 from telemetry.live.frames import newest_values
 
 logger = logging.getLogger(__name__)
@@ -194,14 +182,25 @@ def alert_views(person: User, rows: Iterable[Alert], *, with_current: bool = Fal
     and `worst_words` (the values with their unit), `subject_url` (the page of the subject) and `chart_url` ('' for
     none); with `with_current`, `current_value` and `current_words` of what fires, as far as it is measured now.
     """
-    found = list(rows)
+    found = _rows_for(person, rows)
+    for row in found:
+        row.may_acknowledge = row.state == Alert.State.FIRING and person.may_compose
+        row.worst_words = _value_label(row.worst_value, row)
+        row.subject_url, row.chart_url = _subject_url(row), _chart_url(row, person)
+    if with_current:
+        _add_current_values(person, found)
+    return found
+
+
+def _rows_for(person: User, rows: Iterable[Alert]) -> list[Any]:
+    """Return rows without what the person may not see, with `level` and `value_words`."""
+    found: list[Any] = list(rows)
     device_rows = Device.objects.visible_to(person).filter(pk__in={row.device_id for row in found})
     port_rows = Port.objects.visible_to(person).filter(pk__in={row.port_id for row in found})
     devices, ports = (set(rows.values_list("pk", flat=True)) for rows in (device_rows, port_rows))
     for row in found:
         _prepare_for(person, row, devices, ports)
-    if with_current:
-        _add_current_values(person, found)
+        row.level, row.value_words = level_of(row.severity), _value_label(row.value, row)
     return found
 
 
@@ -274,6 +273,8 @@ def worst_status(person: User, active: ActiveAlerts) -> str:
 
     A problem of what has an acknowledged or silenced alert is left out.
     """
+    if active.worst_unacknowledged == AlertSeverity.CRITICAL:
+        return active.worst_unacknowledged  # nothing is worse
     heard = Alert.objects.visible_to(person).filter(state__in=Alert.ACTIVE)
     heard = heard.filter(Q(state=Alert.State.ACKNOWLEDGED) | silenced_alerts())
     subjects: set[Subject] = set()
@@ -300,7 +301,7 @@ def alert_problems(person: User, chassis_ids: Collection[int] | None) -> Iterato
     rows = _notifying_alerts(person).exclude(cause__in=SAID_ELSEWHERE)
     if chassis_ids is not None:
         rows = rows.filter(chassis__in=chassis_ids)
-    for row in alert_views(person, AlertFilter(sort="worst").apply(rows)):
+    for row in _rows_for(person, AlertFilter(sort="worst").apply(rows)):
         pk = getattr(row, f"{row.object}_id", None)
         where = "" if row.object in {"chassis", "site"} else f" of {row.chassis.name}"
         # The value when it fired, beside the limit.
@@ -314,7 +315,7 @@ def alert_problems(person: User, chassis_ids: Collection[int] | None) -> Iterato
 
 
 def _prepare_for(person: User, row: Any, devices: set[int], ports: set[int]) -> None:
-    """Clear what the person may not see of a row, and add what pages show of it."""
+    """Clear what the person may not see of a row."""
     leased_since = None if person.is_administrator else _tenant_since(row)
     if not may_see_acknowledgement(person, row):
         row.acknowledged_at, row.acknowledged_by_name, row.acknowledged_note = None, "", ""
@@ -332,10 +333,6 @@ def _prepare_for(person: User, row: Any, devices: set[int], ports: set[int]) -> 
     row.is_silenced, row.is_inhibited = bool(row.is_silenced), bool(row.is_inhibited)
     if row.chassis is None:
         row.chassis = Chassis(name=THIS_SITE)
-    row.may_acknowledge = row.state == Alert.State.FIRING and person.may_compose
-    row.value_words, row.worst_words = _value_label(row.value, row), _value_label(row.worst_value, row)
-    row.level = level_of(row.severity)
-    row.subject_url, row.chart_url = _subject_url(row), _chart_url(row, person)
 
 
 def may_see_acknowledgement(person: User, row: Alert) -> bool:
@@ -377,77 +374,3 @@ def _chart_url(row: Any, person: User) -> str:
 
 def _iso(at: datetime | None) -> str:
     return at.isoformat(timespec="seconds") if at else ""
-
-
-def active_rule(rule: Rule) -> ActiveRule:
-    """Return a rule in a form independent of the database."""
-    return ActiveRule(
-        pk=rule.pk,
-        name=rule.name,
-        metric=rule.metric,
-        scope=rule.as_scope(),
-        terms=rule.terms,
-        severity=rule.severity,
-        version=str(rule.changed_at),
-    )
-
-
-def enabled_built_ins() -> frozenset[str]:
-    """Return the names of the built-in rules that are on."""
-    switched = dict(BuiltInSwitch.objects.values_list("name", "enabled"))
-    return frozenset(name for name, known in BUILT_IN_RULES.items() if switched.get(name, known.is_on))
-
-
-def active_rules() -> RuleSet:
-    rules = tuple(active_rule(rule) for rule in Rule.objects.filter(enabled=True).order_by("pk"))
-    switched = BuiltInSwitch.objects.order_by("-changed_at").values_list("changed_at", flat=True).first()
-    return RuleSet(rules=rules, built_ins=enabled_built_ins(), version=str(switched or ""))
-
-
-def chassis_facts(chassis_id: int) -> ChassisFacts:
-    """Return the facts of a chassis in five queries, whatever its size; raises Chassis.DoesNotExist."""
-    name = Chassis.objects.values_list("name", flat=True).get(pk=chassis_id)
-    subjects = {("chassis", 0): AlertSubject(object="chassis", chassis=chassis_id, name=name)}
-    for pk, drawer_name in Drawer.objects.filter(chassis=chassis_id).values_list("pk", "name"):
-        subjects["drawer", pk] = AlertSubject(object="drawer", chassis=chassis_id, drawer=pk, name=drawer_name)
-    behind: dict[int, AlertSubject] = {}
-    rows = Device.objects.filter(chassis=chassis_id).values_list(
-        "pk", "name", "kind", "tenant", "slot__drawer", "slot__port", "slot__name", "slot__drawer__name", "slot__number"
-    )
-    for pk, device_name, kind, tenant, drawer, port, slot, in_drawer, number in rows:
-        # A chassis has many devices of one model: only their places distinguish them.
-        place = f"{in_drawer} slot {number}" if in_drawer else slot
-        device = AlertSubject(
-            object="device", chassis=chassis_id, drawer=drawer, device=pk, device_kind=kind, tenant=tenant,
-            name=f"{device_name}, {place}" if place else device_name,
-        )  # fmt: skip
-        subjects["device", pk] = device
-        if port is not None:
-            behind[port] = device
-    attached = HostPort.objects.filter(chassis=chassis_id, port__isnull=False)
-    host_ports = {row[0]: row[1:] for row in attached.values_list("port", "pk", "tenant", "drawer", "label")}
-    for pk, port_name, drawer in Port.objects.filter(chassis=chassis_id).values_list("pk", "name", "switch__drawer"):
-        device_behind = behind.get(pk)
-        host_port, tenant, port_drawer, label = host_ports.get(pk, (None, None, drawer, ""))
-        subjects["port", pk] = AlertSubject(
-            object="port", chassis=chassis_id, drawer=device_behind.drawer if device_behind else port_drawer or drawer,
-            device=device_behind.device if device_behind else None,
-            device_kind=device_behind.device_kind if device_behind else "", port=pk, host_port=host_port,
-            tenant=device_behind.tenant if device_behind else tenant,
-            name=f"Link of {device_behind.name}" if device_behind else f"Host port {label}" if label else port_name,
-        )  # fmt: skip
-    return ChassisFacts(chassis=chassis_id, name=name, subjects=subjects)
-
-
-def open_alert_states(chassis_id: int) -> dict[tuple[str, str], CheckState]:
-    """Return the stored states of a chassis' checks, by their identity, from which its engine continues."""
-    rows = Alert.objects.filter(chassis=chassis_id, state__in=Alert.OPEN)
-    found = rows.values_list("cause", "series_key", "state", "since", "worst_value")
-    return {
-        (cause, key): CheckState(
-            PENDING if state == Alert.State.PENDING else FIRING,
-            since.timestamp(),
-            float("nan") if worst is None else worst,
-        )
-        for cause, key, state, since, worst in found
-    }

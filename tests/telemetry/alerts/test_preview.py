@@ -11,11 +11,11 @@ import pytest
 from django.template.loader import render_to_string
 
 from accounts.audit.models import AuditEntry
+from telemetry.alerts.facts import active_rule
 from telemetry.alerts.models import Alert, Rule
 from telemetry.alerts.pictures import metric_pictures
 from telemetry.alerts.preview import HEIGHT, WIDTH, RulePreview, draw_preview_line, rule_preview
 from telemetry.alerts.rule_services import RuleValues, rule_fill
-from telemetry.alerts.selectors import active_rule
 from tests.telemetry.alerts.conftest import Lab
 from tests.telemetry.history.conftest import entry, record
 
