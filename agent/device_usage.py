@@ -41,7 +41,7 @@ def holders(root: Path, addresses: list[str], *, briefly: bool = False) -> Devic
             found[at].append(DeviceHolder("swap", path))
     mounts: dict[tuple[str, str], None] = {}
     namespaces: set[str] = set()
-    unseen = 0
+    unseen, boot = 0, _boot(root)
     for process in _processes(root):
         mounts.update(dict.fromkeys(_mounts(process, namespaces, address_of)))
         try:
@@ -51,7 +51,7 @@ def holders(root: Path, addresses: list[str], *, briefly: bool = False) -> Devic
             continue
         for node in open_files:
             if (at := address_of.get(node)) is not None:
-                found[at].append(_holder(root, process, node, briefly=briefly))
+                found[at].append(_holder(root, process, node, boot, briefly=briefly))
     for at, path in mounts:
         found[at].append(DeviceHolder("mount", path))
     return DeviceHolders({address: tuple(who[:MAX_HOLDERS]) for address, who in found.items()}, unseen)
@@ -114,7 +114,7 @@ def _swap(root: Path) -> list[str]:
     return [line.split()[0] for line in sysfs.read_text(root / "proc/swaps").splitlines()[1:] if line.strip()]
 
 
-def _holder(root: Path, process: Path, node: str, *, briefly: bool) -> DeviceHolder:
+def _holder(root: Path, process: Path, node: str, boot: int, *, briefly: bool) -> DeviceHolder:
     command = "" if briefly else sysfs.read_text(process / "cmdline").replace("\0", " ").strip()
     return DeviceHolder(
         kind="process",
@@ -122,7 +122,24 @@ def _holder(root: Path, process: Path, node: str, *, briefly: bool) -> DeviceHol
         pid=int(process.name),
         command=(command or sysfs.read_text(process / "comm"))[:MAX_COMMAND_LENGTH],
         owner=_owner(root, process),
+        started=_started(process, boot),
     )
+
+
+def _boot(root: Path) -> int:
+    """Return when the host started, in Unix seconds; 0 where the kernel does not say."""
+    with suppress(OSError):  # `read_text` reads the start of a file alone, and interrupts fill this one before it
+        for line in (root / "proc/stat").read_text().splitlines():
+            if line.startswith("btime "):
+                return int(line.split()[1])
+    return 0
+
+
+def _started(process: Path, boot: int) -> float:
+    """Return when a process started, in whole Unix seconds; 0.0 where that is not known."""
+    # After the name in parentheses, which may contain any character, the start is the twentieth field.
+    ticks = sysfs.read_text(process / "stat").rpartition(")")[2].split()[19:20]
+    return float(boot + int(ticks[0]) // os.sysconf("SC_CLK_TCK")) if boot and ticks else 0.0
 
 
 def _owner(root: Path, process: Path) -> str:

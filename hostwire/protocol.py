@@ -167,13 +167,17 @@ def task_name(request: type[Request]) -> str:
 
 
 class DeviceHolder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A user of a device: a process (pid, command, owner), or another `kind`, with the location in `what`."""
+    """A user of a device: a process (pid, command, owner, start), or another `kind`, with the location in `what`.
+
+    `started` is 0.0 where it is not known, and where the agent is older than the field.
+    """
 
     kind: HolderKind
     what: str
     pid: NonNegative = 0
     command: str = ""
     owner: str = ""
+    started: UnixSeconds = 0.0
 
 
 class PciDevice(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -16,7 +16,7 @@ from typing import Annotated, TextIO
 
 import msgspec
 
-from simulator.host_tree import USERS, FileTail, HostTree, PciCard, replace_file
+from simulator.host_tree import BOOT, USERS, FileTail, HostTree, PciCard, replace_file
 from simulator.lab import HostLab
 from simulator.nvml import GpuReadings
 from simulator.state import RequestedLoad, SimulatedSlot
@@ -197,7 +197,7 @@ class HostMeters:
         proc = self.tree.folder / "proc"
         replace_file(proc / "diskstats", f" 259       1 nvme0n1 0 0 {round(self.sectors)} 0 0 0 0 0 0 0 0\n")
         replace_file(proc / "meminfo", f"MemTotal: {total // 1024:>15} kB\nMemAvailable: {free // 1024:>11} kB\n")
-        replace_file(proc / "stat", f"cpu  {round(self.busy)} 0 0 {round(self.idle)} 0 0 0 0 0 0\n")
+        replace_file(proc / "stat", f"cpu  {round(self.busy)} 0 0 {round(self.idle)} 0 0 0 0 0 0\nbtime {BOOT}\n")
         replace_file(proc / "uptime", f"{now:.2f} {now * cores:.2f}\n")
 
     def measure_gpu(self, card: PciCard, slot: SimulatedSlot | None, requested: RequestedLoad | None) -> None:

@@ -9,6 +9,7 @@ import fcntl
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ DRIVERS = {
 ABSENT_CONFIG = b"\xff" * 256
 NVME_MAJOR, VERBS_MAJOR, DRM_MAJOR = 259, 231, 226
 USERS = {"root": 0, "maria": 1001, "viktor": 1002, "svc-train": 990}
+BOOT = 1_760_000_000  # of the kernel of each host, Unix seconds
 _MOUNTS_OF_EVERY_HOST = ("22 27 0:21 / /proc rw - proc proc rw", "23 27 0:22 / /sys rw - sysfs sysfs rw")
 
 
@@ -206,6 +208,8 @@ class HostTree:
         (new / "comm").write_text(command.partition(" ")[0][:15] + "\n")
         (new / "cmdline").write_bytes(command.replace(" ", "\0").encode() + b"\0")
         (new / "status").write_text(f"Name:\t{command[:15]}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+        ticks = int((time.time() - BOOT) * os.sysconf("SC_CLK_TCK"))
+        (new / "stat").write_text(f"{pid} ({command[:15]}) S {'0 ' * 18}{ticks} 0\n")
         for descriptor, file in files.items():
             (new / "fd" / str(descriptor)).symlink_to(file)
         with suppress(OSError):  # another chassis was first

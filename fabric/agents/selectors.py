@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -196,17 +196,26 @@ def _shortened(text: str) -> str:
 
 
 def holders_label(holders: Iterable[DeviceHolder]) -> str:
-    """Return the holders of a device: 'python (process 4711 of maria), mount /data'; of many, the first."""
+    """Return the first holders of a device: 'python (process 4711 of maria since 10:42 UTC), mount /data'."""
     words = []
     for one in holders:
         if one.kind == "process":
             owner = _shortened(one.owner or "an unknown owner")
-            label = f"{_shortened(one.command or one.what)} (process {one.pid} of {owner})"
+            label = f"{_shortened(one.command or one.what)} (process {one.pid} of {owner}{_since(one.started)})"
         else:
             label = f"{one.kind} {_shortened(one.what)}".strip()
         words.append(label)
     more = len(words) - MAX_HOLDERS_NAMED
     return ", ".join(words[:MAX_HOLDERS_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _since(started: float) -> str:
+    """Return ' since 10:42 UTC', with the day unless that is today; '' for a start that is not known or not past."""
+    now = timezone.now()
+    if not 0 < started <= now.timestamp():
+        return ""
+    at = timezone.localtime(datetime.fromtimestamp(started, UTC))
+    return f" since {at:%H:%M}{'' if at.date() == timezone.localdate() else f' on {at:%Y-%m-%d}'} {at:%Z}"
 
 
 def _with_serial(devices: Iterable[PciDevice], device: Device) -> list[PciDevice]:

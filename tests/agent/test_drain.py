@@ -49,6 +49,7 @@ def test_a_device_that_was_removed_before_is_removed(lab: Lab) -> None:
 
 
 def test_a_held_device_is_refused_with_the_processes_and_their_owners(lab: Lab) -> None:
+    began = time.time()
     held = lab.falcon.hold("node-a", "drawer1slot1", command="python train.py --epochs 90", owner="maria")
     lab.falcon.hold("node-a", "drawer1slot2", owner="viktor")
     answer = lab.agent.ask(DrainRequest(DeviceSelector(held["address"])))
@@ -58,6 +59,7 @@ def test_a_held_device_is_refused_with_the_processes_and_their_owners(lab: Lab) 
     ]
     assert "python train.py --epochs 90" in answer.sentence
     assert "maria" in answer.sentence
+    assert abs(answer.holders[0].started - began) <= 60
     assert (lab.folder(held["address"]) / "driver").is_symlink()
     asked = lab.agent.ask(HoldersRequest(DeviceSelector(held["address"])))
     assert (asked.outcome, asked.holders) == ("done", answer.holders)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -46,11 +47,14 @@ def test_who_holds_a_device_file_of_this_machine_is_found_by_its_open_files(tmp_
     (place / "dev").write_text("1:3\n")
     (place / "uevent").write_text("MAJOR=1\nDEVNAME=null\n")
     (tmp_path / "proc").symlink_to("/proc")
+    began = time.time()
     holding = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL)
     try:
         held = device_usage.holders(tmp_path, ["0000:41:00.0"])
-        listed = device_usage._holder(tmp_path, Path("/proc") / str(holding.pid), "/dev/null", briefly=False)
-        assert listed == DeviceHolder("process", "/dev/null", holding.pid, "sleep 60", listed.owner)
+        boot = device_usage._boot(tmp_path)
+        listed = device_usage._holder(tmp_path, Path("/proc") / str(holding.pid), "/dev/null", boot, briefly=False)
+        assert listed == DeviceHolder("process", "/dev/null", holding.pid, "sleep 60", listed.owner, listed.started)
+        assert abs(listed.started - began) <= 2  # whole seconds, of the boot and of the process
         assert held.holders["0000:41:00.0"]
         assert {who.what for who in held.holders["0000:41:00.0"]} == {"/dev/null"}
     finally:

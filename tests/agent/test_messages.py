@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Literal
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hostwire.protocol import (
     CommandAnswer,
+    DeviceHolder,
     DeviceSelector,
     DrainRequest,
     HostReport,
@@ -153,8 +156,23 @@ def test_a_key_is_thirty_two_bytes(key: str) -> None:
     decode_key(new_key())
 
 
-def _signed(payload: dict[str, object]) -> str:
+def _signed(payload: dict[str, object], kind: Literal["command", "report"] = "command") -> str:
     from hostwire.signing import _signature
 
     body = json.dumps(payload)
-    return f"1.{digest(HOST)}.{_signature('command', digest(HOST), body, KEY)}.{body}"
+    return f"1.{digest(HOST)}.{_signature(kind, digest(HOST), body, KEY)}.{body}"
+
+
+def test_the_start_of_a_process_may_be_unknown_to_either_side() -> None:
+    """An older agent sends none, and an older site skips a field that it does not know."""
+    old = {"kind": "process", "what": "/dev/nvidia0", "pid": 4711}
+
+    def opened(**more: float) -> DeviceHolder:
+        report = {"host": HOST, "number": 1, "started": 1.0, "sent": 1000.0, "version": "1"}
+        text = _signed({**report, "holders": {"0000:41:00.0": [{**old, **more}]}}, "report")
+        return open_report(text, KEY, identity=HOST, now=1001.0).holders["0000:41:00.0"][0]
+
+    assert msgspec.to_builtins(opened()) == old
+    assert opened(started=900, newer=1).started == 900.0
+    with pytest.raises(WireError, match="cannot be understood"):
+        opened(started=-1)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 import redis
 from django.db import connection
@@ -21,6 +23,7 @@ from accounts.models import Tenant, User
 from core.errors import Forbidden, InUse, Invalid
 from fabric.agents import selectors, services
 from fabric.agents.models import HostAgent
+from fabric.agents.selectors import devices_on_hosts, holders_label
 from fabric.agents.services import agent_enrol, agent_register, agent_remove, report_store
 from fabric.execution import host_steps, steps
 from fabric.inventory.models import Chassis, Device, Host, HostPort
@@ -314,6 +317,23 @@ def test_a_member_sees_who_uses_its_own_device_and_nothing_of_others(
     HostPort.objects.filter(label="H1").update(tenant=None)
     page = user_client.get(f"/devices/{own.pk}/").content.decode()
     assert "maria" not in page, "the host is no longer the tenant's"
+
+
+def test_a_process_has_its_start_on_the_pages_where_the_agent_tells_it(
+    chassis: Chassis, falconweb_administrator: User, client: Client
+) -> None:
+    gpu, host = device_in(chassis, drawer=1, slot=1), TellingHost("node-a")
+    client.force_login(falconweb_administrator)
+    yesterday = datetime.now(UTC).replace(hour=10, minute=42) - timedelta(days=1)
+    for started, label in (
+        (time.time(), rf"train \(process {MARIA.pid} of maria since \d\d:\d\d UTC\)"),
+        (yesterday.timestamp(), rf"since 10:42 on {yesterday:%Y-%m-%d} UTC\)"),
+        (0.0, r"of maria\)"),
+        (time.time() + 1e6, r"of maria\)"),
+    ):
+        host.tell({gpu: msgspec.structs.replace(MARIA, started=started)})
+        assert re.search(label, client.get(f"/devices/{gpu.pk}/").content.decode())
+        assert re.search(label, holders_label(devices_on_hosts([gpu])[gpu.pk].holders))
 
 
 def test_a_command_that_is_lost_with_the_broker_is_sent_again(
