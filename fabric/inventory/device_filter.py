@@ -79,7 +79,10 @@ class FilterTerm:
 
 
 def parse_filter(text: str) -> tuple[FilterTerm, ...]:
-    """Return the words of a filter; raises Invalid for a word that is unknown, or lacks its value."""
+    """Return the words of a filter; raises Invalid for a word that is unknown, or lacks its value, and for too many."""
+    if len(text) > MAX_FILTER_LENGTH:
+        # Each word is several conditions, of which a query of SQLite has a limited number.
+        raise _invalid(f"A filter has at most {MAX_FILTER_LENGTH} letters.")
     # PostgreSQL accepts no NUL.
     return tuple(_term(*match.groups(default="")) for match in _TERM.finditer(text.replace("\0", " ")))
 

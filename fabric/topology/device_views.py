@@ -20,7 +20,6 @@ from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid, NotFound, Unavailable
 from core.local_pages import next_page
 from core.text import parse_id
-from fabric.inventory.device_filter import MAX_FILTER_LENGTH
 from fabric.inventory.models import Device, SavedFilter
 from fabric.leases.grants import device_grant
 from fabric.topology.device_list import COLUMNS, CSV_COLUMNS, DEFAULT_COLUMNS, DeviceTable
@@ -66,7 +65,7 @@ def device_list_csv(request: HttpRequest) -> Download:
     chosen = [parse_id(text) for text in request.GET.getlist("devices")]
     table = DeviceTable(
         person_of(request),
-        search=request.GET.get("q", "")[:MAX_FILTER_LENGTH],
+        search=request.GET.get("q", ""),
         sort=request.GET.get("sort", ""),
         devices=chosen or None,
     )
@@ -134,7 +133,7 @@ def _table(request: HttpRequest) -> tuple[DeviceTable, str]:
     """Return the requested table; all devices, and the sentence that says why, where its filter is wrong."""
     person, sort = person_of(request), request.GET.get("sort", "")
     try:
-        return DeviceTable(person, search=request.GET.get("q", "")[:MAX_FILTER_LENGTH], sort=sort), ""
+        return DeviceTable(person, search=request.GET.get("q", ""), sort=sort), ""
     except (Invalid, Unavailable) as error:
         return DeviceTable(person, sort=sort), error.sentence
 

@@ -154,6 +154,7 @@ def test_a_tenant_finds_its_own_and_learns_nothing_by_words(vision: Tenant, read
         ("temp>hot", '"hot" is no number: write "temp>80".'),
         ("temp>1e999", '"1e999" is no number'),
         ("temp>٣", "is no number"),
+        ("x " * 101, "A filter has at most 200 letters."),
         ("state:broken", 'Unknown state "broken". Known: free, attached,'),
     ],
 )
