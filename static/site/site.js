@@ -30,6 +30,11 @@ document.addEventListener("keydown", (event) => {
     keys.showModal();
   }
 });
+// What a form fetches has no token in its address: addresses are logged, and shared.
+document.addEventListener("submit", ({ target, submitter }) => {
+  const token = target.elements.namedItem("csrfmiddlewaretoken");
+  if (token) token.disabled = (submitter?.formMethod || target.method) === "get";
+});
 // A secret is shown to be copied: focus selects it.
 document.addEventListener("focusin", ({ target }) => target.matches("input.secret") && target.select());
 document.getElementById("keys-open")?.addEventListener("click", ({ currentTarget }) => {

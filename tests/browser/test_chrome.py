@@ -93,6 +93,15 @@ def test_the_bell_tells_what_of_own_work_has_ended_until_it_is_seen(page: Page, 
     expect(bell).to_be_focused()
 
 
+def test_what_is_fetched_with_chosen_devices_has_no_token_in_its_address(page: Page) -> None:
+    page.goto("/devices/")
+    page.get_by_role("checkbox", name="Choose").first.check()
+    page.get_by_role("button", name="New lease").click()
+    page.wait_for_url("**/leases/give/**")
+    assert "devices=" in page.url
+    assert "csrf" not in page.url
+
+
 def test_the_sidebar_is_words_or_icons_and_stays_so(page: Page) -> None:
     page.goto("/plans/")
     navigation = page.get_by_role("navigation", name="Main")
