@@ -89,15 +89,21 @@ class Overview:
         return sum(one.watts for one in self.power) if self.power else None
 
     @property
+    def bytes_per_second(self) -> float | None:
+        """The total traffic; None where none is measured."""
+        found = [one.bytes_per_second for one in self.readings.of.values() if one.bytes_per_second is not None]
+        return sum(found) if found else None
+
+    @property
     def traffic(self) -> str:
         """The total traffic in words; '' where none is measured."""
-        found = [one.bytes_per_second for one in self.readings.of.values() if one.bytes_per_second is not None]
-        return rate_label(sum(found)) if found else ""
+        return rate_label(self.bytes_per_second) if self.bytes_per_second is not None else ""
 
     @property
     def busiest(self) -> str:
-        """The highest traffic of the last ten minutes, in words."""
-        return rate_label(max((one for one in self.readings.traffic if one is not None), default=0.0))
+        """The highest traffic of the last ten minutes, which end now, in words."""
+        found = (*self.readings.traffic, self.bytes_per_second)
+        return rate_label(max((one for one in found if one is not None), default=0.0))
 
     @property
     def running_count(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from django.urls import reverse
 
@@ -11,6 +13,7 @@ from fabric.topology.fleet import MEASURES, SCALES, fleet_of
 from fabric.topology.overview import overview_for
 from fabric.topology.presentation import sparkline_path
 from fabric.topology.problems import status_board
+from fabric.topology.readings import ChassisReadings, FleetReadings
 from tests.access.lab import Lab, lab, made_lab
 from tests.pages import page_text
 
@@ -64,3 +67,9 @@ def test_a_sparkline_has_a_gap_where_there_is_no_value() -> None:
     assert sparkline_path([1.0, 2.0, None, 2.0]) == "M0 12.0h.1L10 1.0M30 1.0h.1"
     assert not sparkline_path([None, None])
     assert "nan" not in sparkline_path([0.0, 0.0])
+
+
+def test_the_traffic_of_now_is_part_of_the_last_ten_minutes(lab: Lab) -> None:
+    readings = FleetReadings(of={1: ChassisReadings(bytes_per_second=2e9)}, traffic=(1e9, None))
+    overview = replace(overview_for(User.objects.get(username="administrator")), readings=readings)
+    assert overview.traffic == overview.busiest == "2.00 GB/s"
