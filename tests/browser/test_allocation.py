@@ -38,8 +38,7 @@ def fits(page: Page) -> bool:
 
 
 def test_a_file_is_exported_changed_and_imported_by_way_of_a_plan(page: Page, tmp_path: Path) -> None:
-    page.goto("/fabric/")
-    page.get_by_role("link", name="Export or import").click()
+    page.goto("/allocation/")
     page.get_by_label("What", exact=True).select_option(label="Chassis falcon-1")
     with page.expect_download() as download:
         page.get_by_role("button", name="Export").click()
