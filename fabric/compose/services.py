@@ -31,7 +31,7 @@ class ChangesCheck:
 
 
 def changes_check(person: User, changes: Collection[AttachmentChange]) -> ChangesCheck:
-    """Return what stands against changes that are made together, device by device."""
+    """Return what conflicts with changes that are made together, device by device."""
     alone = len(changes) == 1
     found = {
         one.device.pk: operation_obstacle(person, one.device, one.target, one.expected, with_rules=alone)
@@ -46,19 +46,19 @@ def _checked_together(person: User, rest: Sequence[AttachmentChange], obstacles:
     """Return the check of changes by the rules of their drawers: what breaks one is left out, the others are tried."""
     drawers = projected_drawers({one.device.chassis_id for one in rest})
     while rest:
-        asked, desired = {one.device.pk for one in rest}, _desired(rest)
+        requested, desired = {one.device.pk for one in rest}, _desired(rest)
         try:
             planned = steps_plan(involved_drawers(drawers, desired), desired)
             check_no_foreign_parts(person.tenant, planned)
         except FalconWebError as error:
-            return ChangesCheck(obstacles={**obstacles, **dict.fromkeys(asked, error.sentence)})
+            return ChangesCheck(obstacles={**obstacles, **dict.fromkeys(requested, error.sentence)})
         if not planned.objections:
-            moved = {step.device for step in planned.steps if step.interrupts} - asked
+            moved = {step.device for step in planned.steps if step.interrupts} - requested
             names = [one.name for drawer in drawers.values() for one in drawer.devices if one.id in moved]
             return ChangesCheck(obstacles=obstacles, interrupted=tuple(names))
-        named = {one.device: one.sentence for one in planned.objections if one.device in asked}
+        named = {one.device: one.sentence for one in planned.objections if one.device in requested}
         # A rule that is about none of these devices is about them all.
-        obstacles = {**obstacles, **(named or dict.fromkeys(asked, planned.objections[0].sentence))}
+        obstacles = {**obstacles, **(named or dict.fromkeys(requested, planned.objections[0].sentence))}
         rest = [one for one in rest if one.device.pk not in obstacles]
     return ChangesCheck(obstacles=obstacles)
 
@@ -70,7 +70,7 @@ def _desired(changes: Collection[AttachmentChange]) -> DesiredState:
 def changes_request(
     *, person: User, changes: Sequence[AttachmentChange], title: str = ""
 ) -> tuple[Operation | Plan, dict[int, str]]:
-    """Request the changes that nothing stands against; return the work, and why the other devices are left out.
+    """Request the changes without an obstacle; return the work, and why the other devices are left out.
 
     A `title` names a plan that undoes another one. Raises as `operation_request` and `plan_apply` do, and Conflict
     where every change is refused; nothing is changed then.

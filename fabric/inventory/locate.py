@@ -46,7 +46,7 @@ def chassis_locate(*, person: User, chassis: Chassis, lit: bool) -> None:
                 f"{chassis.name} did not answer correctly. Look at its LED before you try again."
             ) from error
         with act.change():
-            # The next walk finds it, too; until then the page tells it.
+            # The next walk finds it, too; until then the page shows this.
             for walk in Walk.objects.select_for_update().filter(chassis=chassis):
                 for one in walk.found.get("chassis", []):
                     if one["uri"] == chassis.uri:

@@ -1,6 +1,6 @@
 """The front of a chassis as a picture: drawers as they stand in the rack, slots as upright modules, in SVG units.
 
-A BMC tells numbers, not places: drawers are in the order of theirs, slots too, and no measure is that of the hardware.
+A BMC reports numbers, not places: drawers are in the order of theirs, slots too, and nothing has its real size.
 """
 
 from __future__ import annotations

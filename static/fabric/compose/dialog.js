@@ -9,7 +9,7 @@ const LOST = "There is no connection to FalconWeb. Look at your tasks before you
 const dialog = document.getElementById("attach");
 const part = (name) => document.getElementById(`attach-${name}`);
 const chassisOf = (node) => Number(node.closest("[data-chassis]").dataset.chassis);
-let asked = null; // { devices, values, verb, chassis (ids), outcome }
+let pending = null; // { devices, values, verb, chassis (ids), outcome }
 
 /** Whether the dialog is open. */
 export const isOpen = () => Boolean(dialog?.open);
@@ -63,10 +63,10 @@ export function openChanges(values, verb, words, title = "") {
 }
 
 function open(what) {
-  asked = { ...what, values: [], verb: "", reason: "", outcome: "" };
+  pending = { ...what, values: [], verb: "", reason: "", outcome: "" };
   dialog.querySelector("form").elements.title.value = "";
   part("impact").replaceChildren();
-  part("target").parentElement.hidden = asked.devices.length === 0;
+  part("target").parentElement.hidden = pending.devices.length === 0;
   dialog.showModal();
 }
 
@@ -98,7 +98,7 @@ function words(moved, verb, to) {
 
 /** Load what the changes would do, device by device. */
 async function show(verb, values) {
-  const now = asked;
+  const now = pending;
   Object.assign(now, { verb, values, reason: "", possible: values.length });
   const form = dialog.querySelector("form");
   for (const one of form.querySelectorAll("input[name=change]")) one.remove();
@@ -108,7 +108,7 @@ async function show(verb, values) {
   const query = new URLSearchParams(values.map((value) => ["change", value]));
   const failure = "What this would do could not be loaded.";
   await loadFragment(part("impact"), `${form.getAttribute("action")}?${query}`, failure);
-  if (now !== asked || now.values !== values || !dialog.open) return;
+  if (now !== pending || now.values !== values || !dialog.open) return;
   const impact = part("impact").querySelector("[data-impact]");
   if (!impact) return;
   now.possible = Number(impact.dataset.possible);
@@ -119,9 +119,9 @@ async function show(verb, values) {
 }
 
 function update() {
-  if (!asked || !dialog.open) return;
-  const { verb, values, possible, outcome } = asked;
-  const reason = outcome || asked.chassis.map(whyNotCompose).find(Boolean) || asked.reason;
+  if (!pending || !dialog.open) return;
+  const { verb, values, possible, outcome } = pending;
+  const reason = outcome || pending.chassis.map(whyNotCompose).find(Boolean) || pending.reason;
   if (part("reason").textContent !== reason) part("reason").textContent = reason;
   const yes = part("yes");
   yes.textContent =
@@ -137,7 +137,7 @@ function update() {
 dialog?.addEventListener("submit", async (event) => {
   if (event.submitter?.id === "attach-draft") return;
   event.preventDefault();
-  const now = asked;
+  const now = pending;
   if (now.isSending) return; // a double click requests it once
   now.isSending = true;
   const answer = await sendForm(event.target, event.submitter, "compose", LOST);
@@ -161,7 +161,7 @@ document.addEventListener("submit", (event) => {
   if (values.length) openChanges(values, "Attach", `${what} attached to ${event.target.dataset.give}.`);
 });
 dialog?.addEventListener("close", () => {
-  asked = null;
+  pending = null;
   part("impact").replaceChildren();
   updateSubscription();
 });

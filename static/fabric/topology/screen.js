@@ -2,16 +2,16 @@
 // in fabric/topology/layout.py.
 import { refresh } from "../../site/refresh.js";
 
-let told = "";
+let sent = "";
 
-function tell(width) {
+function send(width) {
   const screen = width < 530 ? "narrow" : width < 930 ? "medium" : "wide";
-  if (screen === told) return;
-  told = screen;
+  if (screen === sent) return;
+  sent = screen;
   const secure = location.protocol === "https:" ? "; secure" : "";
   // biome-ignore lint/suspicious/noDocumentCookie: browsers have a cookie store with HTTPS alone
   document.cookie = `screen=${screen}; path=/; max-age=31536000; samesite=lax${secure}`;
   if (document.querySelector(`svg[data-screen]:not([data-screen="${screen}"])`)) refresh();
 }
 
-new ResizeObserver(([{ contentRect }]) => tell(contentRect.width)).observe(document.getElementById("content"));
+new ResizeObserver(([{ contentRect }]) => send(contentRect.width)).observe(document.getElementById("content"));

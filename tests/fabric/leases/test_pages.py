@@ -309,7 +309,7 @@ def test_the_calendar_of_many_chassis_opens_those_with_leases_and_is_paged(lab: 
     ]  # fmt: skip
     (tenant,) = client.get(address, {"group": "tenant"}).context["page"].object_list
     assert (tenant.label, len(tenant.rows)) == ("One", 1)
-    # Grouped by tenant it would tell a member who else leases: it stays by chassis.
+    # Grouped by tenant it would show a member who else leases: it stays by chassis.
     assert [group.label for group in lab.client(lab.bob).get(address, {"group": "tenant"}).context["page"]] == [
         "falcon-1"
     ]
