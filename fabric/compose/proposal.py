@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from django.db.models import QuerySet
 
 from accounts.models import User
+from core.database import natural
 from fabric.agents.selectors import devices_on_hosts
 from fabric.bmc.types import Dialect
 from fabric.compose.selectors import AttachmentChange, use_label
@@ -55,7 +56,7 @@ class GiveProposal:
 def givable_hosts(person: User) -> list[Host]:
     """Return the hosts that devices can be attached to."""
     ports = _host_ports(person)
-    return list(Host.objects.visible_to(person).filter(host_ports__in=ports).distinct().order_by("name"))
+    return list(Host.objects.visible_to(person).filter(host_ports__in=ports).distinct())
 
 
 def givable_models(person: User) -> list[str]:
@@ -74,7 +75,7 @@ def give_proposal(person: User, host: Host, name: str, count: int) -> GivePropos
         .filter(name=name, chassis__in={chassis for chassis, _ in ports}, missing_since=None)
         .exclude(endpoint_uri="")
         .select_related("chassis", "slot__drawer", "slot__port", "tenant", "host_port__host")
-        .order_by("chassis__name", "slot__drawer__number", "slot__number", "pk")
+        .order_by(natural("chassis__name"), "slot__drawer__number", "slot__number", "pk")
     )
     found = [one for one in rows if (one.chassis_id, one.slot.drawer_id if one.slot else None) in ports]
     here = [one for one in found if one.host_port is not None and one.host_port.host_id == host.pk]

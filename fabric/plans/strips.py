@@ -9,6 +9,7 @@ from string import ascii_uppercase
 from typing import Final
 
 from accounts.models import User
+from core.database import natural
 from fabric.inventory.models import Device, Drawer, Slot
 from fabric.operations.models import Plan
 from fabric.plans.rules import DesiredState
@@ -17,7 +18,7 @@ from fabric.plans.serialization import host_port_names, visible_rows
 DRAWERS_DRAWN: Final = 12
 DETACHED: Final = "–"
 NO_HOST: Final = "no host"  # as `host_port_names` has it
-IN_USE: Final = "in use by others"
+OTHERS: Final = "others’"  # of another tenant, or of nobody, as in the legend of the fleet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,7 @@ def drawer_strips(person: User, plan: Plan) -> tuple[DrawerStrip, ...]:
     shown = drawers[:DRAWERS_DRAWN]
     for slot in Slot.objects.filter(drawer__in=shown, missing_since=None).select_related("device").order_by("number"):
         slots[slot.drawer_id].append(slot)
-    found = Drawer.objects.select_related("chassis").filter(pk__in=shown).order_by("chassis__name", "number")
+    found = Drawer.objects.select_related("chassis").filter(pk__in=shown).order_by(natural("chassis__name"), "number")
     after = {**base, **{pk: wanted.attachments[pk] for pk in moved}}
     return tuple(_strip(drawer, slots[drawer.pk], (base, after), names, set(seen)) for drawer in found)
 
@@ -68,20 +69,20 @@ def _strip(
     names: Mapping[int | None, str],
     seen: Collection[int],
 ) -> DrawerStrip:
-    """Return one drawer; a device that the person may not see is in use, wherever it is."""
+    """Return one drawer; a device that the person may not see is that of others, wherever it is."""
     words: list[tuple[int, str, str]] = []
     for slot in slots:
         device = getattr(slot, "device", None)
         if device is None:
             words.append((slot.number, "", ""))
         elif device.pk not in seen:
-            words.append((slot.number, IN_USE, IN_USE))
+            words.append((slot.number, OTHERS, OTHERS))
         else:
             before, after = (names.get(one.get(device.pk), NO_HOST) for one in attached)
             words.append((slot.number, before, after))
     used = {place for _, *both in words for place in both}
-    places = sorted(used - {"", NO_HOST, IN_USE})
-    letters = {"": "", NO_HOST: DETACHED, IN_USE: "×", **dict(zip(places, ascii_uppercase, strict=False))}
+    places = sorted(used - {"", NO_HOST, OTHERS})
+    letters = {"": "", NO_HOST: DETACHED, OTHERS: "×", **dict(zip(places, ascii_uppercase, strict=False))}
     return DrawerStrip(
         name=f"{drawer.chassis.name} {drawer.name}",
         cells=tuple(
@@ -94,5 +95,5 @@ def _strip(
             )
             for number, before, after in words
         ),
-        legend=tuple((letters[one], one) for one in (*places, NO_HOST, IN_USE) if one in used and one in letters),
+        legend=tuple((letters[one], one) for one in (*places, NO_HOST, OTHERS) if one in used and one in letters),
     )

@@ -46,7 +46,10 @@ def sent(person: User, *values: str, **others: str) -> Any:
 def test_several_devices_are_moved_by_one_plan_and_their_undoing_is_offered(
     chassis: Chassis, administrator: User
 ) -> None:
-    answer = sent(administrator, change(3, "H2"), change(4, "H2"))
+    values = change(3, "H2"), change(4, "H2")
+    answer = sent(administrator, *values)
+    # Sent twice, it is requested once.
+    assert sent(administrator, *values).status_code == 409
     plan = Plan.objects.get()
     assert answer.json() == {"sentence": "", "page": f"/plans/{plan.pk}/"}
     assert plan.title == "Move 2 devices to node-b (H2)"

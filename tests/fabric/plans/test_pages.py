@@ -366,7 +366,7 @@ def test_a_plan_draws_the_slots_of_its_drawers_before_and_after(
     assert "".join(one.before for one in strip.cells) == "AAAABB–"
     assert "".join(one.after for one in strip.cells) == "BAAABBA"
     assert [one.number for one in strip.cells if one.is_changed] == [1, 7]
-    # What others have in the drawer is in use, and no more.
+    # What others have in the drawer is theirs, and no more.
     (theirs,) = drawer_strips(member, plan)
-    assert [one.before_words for one in theirs.cells][2:6] == ["in use by others"] * 4
+    assert [one.before_words for one in theirs.cells][2:6] == ["others’"] * 4
     assert "Before A A × × × × – After →B A × × × × →A A node-a (H1) · B node-b (H2)" in page_of(member, plan)
