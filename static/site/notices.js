@@ -11,6 +11,7 @@ const form = menu?.querySelector("form");
 
 let severity = "";
 let timer = 0;
+let due = 0; // ms, when it loads next
 let shown = "";
 let isStopped = false;
 
@@ -27,7 +28,7 @@ function alertEntry(alert) {
     "span",
     {},
     element("span", {}, `${alert.title}${alert.value ? `: ${alert.value}` : ""}`),
-    element("small", {}, `${alert.severity}, ${alert.subject} of ${alert.chassis}${state}, ${alert.ago}`),
+    element("small", {}, `${alert.severity}, ${alert.subject}${state}, ${alert.ago}`),
   );
   return element("li", {}, element("a", { href: alert.url }, sign, words));
 }
@@ -76,6 +77,7 @@ function show(found) {
 
 async function load(options = {}) {
   clearTimeout(timer);
+  timer = 0;
   if (isStopped) return;
   try {
     const answer = await fetch(form.action, { headers: { Accept: "application/json" }, ...options });
@@ -86,8 +88,12 @@ async function load(options = {}) {
   schedule(document.hidden ? HIDDEN_EVERY : EVERY);
 }
 
+/** Load after a pause, or earlier: many changes do not put it off. */
 function schedule(pause) {
+  const at = performance.now() + pause;
+  if (timer && due <= at) return;
   clearTimeout(timer);
+  due = at;
   timer = setTimeout(load, pause);
 }
 

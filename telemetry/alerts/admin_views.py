@@ -139,7 +139,8 @@ def add_silence(request: HttpRequest) -> HttpResponse:
     form = SilenceForm(request.POST)
     row = _saved(form, partial(route_services.silence_add, person=person_of(request)))
     if row is not None:
-        messages.success(request, f"Silenced until {row.ends_at:%Y-%m-%d %H:%M} UTC: {row.scope_words}.")
+        times = f" ({row.times.words} UTC)" if row.times is not None else ""
+        messages.success(request, f"Silenced{times} until {row.ends_at:%Y-%m-%d %H:%M} UTC: {row.scope_words}.")
         return redirect("alerts:silences")
     return render(request, "telemetry/alerts/silence_add.html", {"form": form}, status=400)
 

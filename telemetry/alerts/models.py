@@ -300,9 +300,9 @@ class Silence(Scoped):
 
 class RouteQuerySet(AdministratorQuerySet):
     def in_use(self) -> RouteQuerySet:
-        """Return those that are on: a person's own one while they may see all of its alerts."""
+        """Return those that are on: a person's own one while they have an address and may see all of its alerts."""
         entitled = Q(person__tenant=F("tenant"), scope="tenant") | Q(person__role=Role.ADMINISTRATOR, scope="all")
-        return self.filter(Q(person=None) | (Q(person__is_active=True) & entitled), enabled=True)
+        return self.filter(Q(person=None) | (Q(person__is_active=True) & ~Q(person__email="") & entitled), enabled=True)
 
 
 class Route(Scoped, SecretHolder):

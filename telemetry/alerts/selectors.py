@@ -28,7 +28,7 @@ from fabric.topology.problems import Problem, Subject, level_of, present_problem
 from telemetry.alerts.messages import telemetry_url
 from telemetry.alerts.models import Alert, AlertSeverity, Route, Silence
 from telemetry.alerts.rules import DEVICE_MISSING, DRIFT, LINK_RULES, NOT_ANSWERING, value_label
-from telemetry.live.frames import newest_values
+from telemetry.live.frames import newest_series_values
 
 logger = logging.getLogger(__name__)
 SHOW_CHOICES: Final = ("open", "history", "all")
@@ -178,9 +178,10 @@ def alert_rows(person: User) -> QuerySet[Alert]:
 def alert_views(person: User, rows: Iterable[Alert], *, with_current: bool = False) -> list[Any]:
     """Return rows of `alert_rows` as the person may see them, not to be saved; two queries for any number of rows.
 
-    What is from before their tenant leased the subject is cleared. Added are `may_acknowledge`, `level`, `value_words`
-    and `worst_words` (the values with their unit), `subject_url` (the page of the subject) and `chart_url` ('' for
-    none); with `with_current`, `current_value` and `current_words` of what fires, as far as it is measured now.
+    What is from before their tenant leased the subject is cleared. Added are `may_acknowledge`, `level`, `about` (the
+    subject and its chassis), `value_words` and `worst_words` (the values with their unit), `subject_url` (the page of
+    the subject) and `chart_url` ('' for none); with `with_current`, `current_value` and `current_words` of what fires,
+    as far as it is measured now.
     """
     found = _rows_for(person, rows)
     for row in found:
@@ -193,7 +194,7 @@ def alert_views(person: User, rows: Iterable[Alert], *, with_current: bool = Fal
 
 
 def _rows_for(person: User, rows: Iterable[Alert]) -> list[Any]:
-    """Return rows without what the person may not see, with `level` and `value_words`."""
+    """Return rows without what the person may not see, with `level`, `about` and `value_words`."""
     found: list[Any] = list(rows)
     device_rows = Device.objects.visible_to(person).filter(pk__in={row.device_id for row in found})
     port_rows = Port.objects.visible_to(person).filter(pk__in={row.port_id for row in found})
@@ -201,6 +202,8 @@ def _rows_for(person: User, rows: Iterable[Alert]) -> list[Any]:
     for row in found:
         _prepare_for(person, row, devices, ports)
         row.level, row.value_words = level_of(row.severity), _value_label(row.value, row)
+        where = "" if row.object in {"chassis", "site"} else f" of {row.chassis.name}"
+        row.about = f"{row.subject_name}{where}"
     return found
 
 
@@ -212,7 +215,7 @@ def _add_current_values(person: User, views: Iterable[Any]) -> None:
         if is_open and (person.is_administrator or "/errors/" not in row.series_key):
             wanted[row.chassis_id].add(row.series_key)
     try:
-        values = newest_values(wanted)
+        values = newest_series_values(wanted)
     except (redis.RedisError, OSError) as error:
         logger.info("present values of alerts are not available: %s", error)
         values = {}
@@ -303,12 +306,11 @@ def alert_problems(person: User, chassis_ids: Collection[int] | None) -> Iterato
         rows = rows.filter(chassis__in=chassis_ids)
     for row in _rows_for(person, AlertFilter(sort="worst").apply(rows)):
         pk = getattr(row, f"{row.object}_id", None)
-        where = "" if row.object in {"chassis", "site"} else f" of {row.chassis.name}"
         # The value when it fired, beside the limit.
         measured = f"{row.quantity} {row.value_words}, {row.threshold}" if row.value_words else row.quantity
         yield Problem(
             level=row.level, word=(row.quantity or row.title).lower(),
-            sentence=f"{row.title}: {row.subject_name}{where}{', ' if measured else ''}{measured}.",
+            sentence=f"{row.title}: {row.about}{', ' if measured else ''}{measured}.",
             page=ALERT_PAGE, pk=row.pk, chassis_id=row.chassis_id,
             explains=not row.cause.startswith("rule-"), about=(row.object, pk) if pk else None,
         )  # fmt: skip

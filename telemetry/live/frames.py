@@ -306,7 +306,7 @@ def current_catalogues(chassis: Sequence[int]) -> Iterator[SeriesEntry]:
                 yield from known.series if known is not None else ()
 
 
-def newest_values(wanted: Mapping[int, Collection[str]]) -> dict[tuple[int, str], float]:
+def newest_series_values(wanted: Mapping[int, Collection[str]]) -> dict[tuple[int, str], float]:
     """Return the newest values of series (their keys, by chassis), of at most CATALOGUES_PER_BATCH chassis.
 
     Those of chassis that are not read now, and missing ones, are left out.

@@ -28,6 +28,7 @@ const remember = (what) => localStorage.setItem(STORE, JSON.stringify({ ...remem
 
 async function load() {
   clearTimeout(timer);
+  timer = 0;
   if (document.hidden) return; // it is loaded when the tab becomes visible
   await loadFragment(received, drawer.dataset.address);
   const isPressed = drawer.matches(":active"); // the button stays until it is released
@@ -35,9 +36,9 @@ async function load() {
   schedule(isPressed || received.querySelector("[data-open]") ? EVERY : 0);
 }
 
+/** Load after a pause, 0 for never; what is scheduled already comes soon enough. */
 function schedule(pause) {
-  clearTimeout(timer);
-  if (pause) timer = setTimeout(load, pause);
+  if (pause && !timer) timer = setTimeout(load, pause);
 }
 
 function show() {
@@ -66,7 +67,9 @@ function show() {
 if (drawer) {
   load();
   document.addEventListener("falconweb:requested", load);
-  document.addEventListener("falconweb:changed", () => schedule(PAUSE));
+  document.addEventListener("falconweb:changed", ({ detail }) =>
+    schedule(PAUSE + Math.random() * 1000 * detail.within),
+  );
   document.addEventListener("visibilitychange", load);
   drawer.addEventListener("click", ({ target }) => {
     if (target.matches("[data-undo]")) {

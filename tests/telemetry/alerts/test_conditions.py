@@ -205,7 +205,7 @@ def test_a_filling_disk_is_an_alert_of_the_site_for_administrators(lab: Lab, mon
     client, alert = lab.client(lab.administrator), Alert.objects.get()
     for address in ("/alerts/", f"/alerts/{alert.pk}/", "/"):
         assert "Disk nearly full" in page_text(client.get(address))
-    assert client.get("/notices/").json()["alerts"][0]["chassis"] == "This site"
+    assert client.get("/notices/").json()["alerts"][0]["subject"] == "This site"
     assert client.get(f"/api/v1/alerts/{alert.pk}/").json()["chassis_id"] is None
     assert b"This site" in client.get("/alerts/alerts.csv").getvalue()
     assert notification_line(alert)["chassis"] == "This site"

@@ -175,7 +175,7 @@ def test_viewers_look_on(lab: Lab) -> None:
 def test_the_mark_in_the_header_counts_what_rings_and_no_more(lab: Lab, three: list[Alert]) -> None:
     found = lab.client(lab.administrator).get("/notices/").json()
     assert (found["worst"], found["critical"], found["warning"], found["status"]) == ("Critical", 2, 1, "Critical")
-    assert found["alerts"][0]["subject"] == "GPU 2"
+    assert found["alerts"][0]["subject"] == "GPU 2 of falcon"
     mine = lab.client(lab.user).get("/notices/").json()
     assert (mine["critical"], mine["warning"], mine["status"]) == (1, 1, "Warning")
     values = SilenceValues(ends_at=timezone.now() + timedelta(hours=1), why="Fans", severity="Critical")
@@ -309,7 +309,7 @@ def test_a_silence_for_times_of_the_week_is_in_force_at_these_alone(lab: Lab) ->
     Silence.objects.update(days="")
     assert active_alerts_for(lab.administrator).critical == 0
     assert "silenced" in page_text(client.get("/alerts/"))
-    assert "Each week" in page_text(client.get(f"/alerts/{alert.pk}/"))
+    assert "Silenced (each day, 00:00 to 00:00 UTC) until" in page_text(client.get(f"/alerts/{alert.pk}/"))
     assert "each day, 00:00 to 00:00" in page_text(client.get("/alerts/silences/"))
     body = {"ends_at": (now + timedelta(days=1)).isoformat(), "why": "x", "from_time": "22:00", "until_time": "04:00",
             "days": [0, 6]}  # fmt: skip

@@ -638,11 +638,11 @@ def test_a_person_who_asks_for_it_is_mailed_of_the_own_tenants_devices_alone(lab
     assert "GPU 2" in mailed(mail)[3][1]
 
 
-def test_mails_to_an_account_that_was_disabled_or_demoted_stop(lab: Lab, mail: SmtpSink) -> None:
+def test_mails_to_an_account_that_was_disabled_or_demoted_or_has_no_address_stop(lab: Lab, mail: SmtpSink) -> None:
     User.objects.filter(pk=lab.administrator.pk).update(email="ada@example.org")
     assert "ada@example.org" in choose_mails(lab, lab.administrator, "Critical")
     assert Route.objects.in_use().count() == 1
-    for change in ({"is_active": False}, {"role": "user", "tenant": lab.tenant}):
+    for change in ({"is_active": False}, {"role": "user", "tenant": lab.tenant}, {"email": ""}):
         with transaction.atomic():
             User.objects.filter(pk=lab.administrator.pk).update(**change)
             assert not Route.objects.in_use().exists()
