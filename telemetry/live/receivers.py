@@ -63,8 +63,8 @@ def publish_access_changed(sender: Any, **kwargs: Any) -> None:
 
 @receiver(post_save, sender=User)
 def publish_person_changed(sender: Any, update_fields: frozenset[str] | None = None, **kwargs: Any) -> None:
-    """Make open sockets recheck access when a person changed, other than by signing in."""
-    if not update_fields or not update_fields <= {"last_login", "previous_login"}:
+    """Make open sockets recheck access when a person changed, other than in what gives no access."""
+    if not update_fields or not update_fields <= {"last_login", "previous_login", "notices_seen_at", "tour_step"}:
         transaction.on_commit(lambda: publish_access_changed(sender))
 
 

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
-from pytest_django import DjangoAssertNumQueries
+from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 
 from accounts.approvals.models import ApprovalRequest
 from accounts.models import User
@@ -64,6 +64,19 @@ def test_to_see_them_is_one_post_and_each_persons_own(lab: Lab, owner: User) -> 
     before = shown(lab.clients["administrator"])["unseen"]
     assert lab.clients["owner"].post(reverse("notices")).json()["unseen"] == 0
     assert shown(lab.clients["administrator"])["unseen"] == before > 0
+
+
+def test_to_see_them_or_to_take_the_tour_checks_the_access_of_no_socket(
+    lab: Lab, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+) -> None:
+    client = lab.clients["owner"]
+    with django_capture_on_commit_callbacks() as committed:
+        client.post(reverse("notices"))
+        client.post(reverse("tour"), {"step": "2"})
+    assert committed == []
+    with django_capture_on_commit_callbacks() as committed:
+        User.objects.get(username="owner").save(update_fields=["role"])
+    assert len(committed) == 1
 
 
 @pytest.mark.parametrize("person", ["member", "stranger", "administrator"])
