@@ -283,7 +283,7 @@ def host_port_box(port: HostPortView, corner: tuple[int, int], marks: DraftMarks
     return HostPortBox(
         port,
         *corner,
-        " · ".join(word for word in (port.label, f"▼ {port.downgraded}" if port.downgraded else width, short) if word),
+        " · ".join(word for word in (port.label, f"△ {port.downgraded}" if port.downgraded else width, short) if word),
         f"Host {port.host_name or 'not cabled'}, host port {port.label}, {devices} attached, "
         f"link {port.downgraded or width or 'not given'}{drift}{_status_label(status, drift)}{draft}",
         planned=cabled,
@@ -367,7 +367,7 @@ def slot_box(
         label += f", in your draft: to {wanted}"
     title = kind if slot.number is None else f"{slot.number} · {kind}"
     # Below in both width and generation is too long for the box; the label has all of it.
-    detail = f"▼ {width if ',' in device.downgraded else device.downgraded}" if device.downgraded else width
+    detail = f"△ {width if ',' in device.downgraded else device.downgraded}" if device.downgraded else width
     # What its own marks do not say stands in place of the link.
     if status is not None and status.word not in {DRIFTED, *LINK_WORDS}:
         detail = status.word

@@ -16,7 +16,7 @@ from telemetry.links.rules import LINK_UP, LinkLevel
 from telemetry.links.verdicts import far_end_name, link_name, link_place, port_parts
 
 LEVEL_LABELS = {
-    LinkLevel.DOWN: ("▲", "Down"), LinkLevel.FAILING: ("▲", "Failing"), LinkLevel.DEGRADED: ("▼", "Degraded"),
+    LinkLevel.DOWN: ("▲", "Down"), LinkLevel.FAILING: ("▲", "Failing"), LinkLevel.DEGRADED: ("△", "Degraded"),
     LinkLevel.WATCH: ("◆", "Watch"), LinkLevel.UNKNOWN: ("?", "Unknown"), LinkLevel.HEALTHY: ("✓", "Healthy"),
 }  # fmt: skip
 HOST_KIND = "host"

@@ -450,7 +450,7 @@ def test_a_host_link_below_its_capability_is_said_wherever_it_is_shown(
         overview := client.get("/").content.decode()
     )
     assert "Drawer 1 slot 1 runs below its maximum width or speed: x8 of x16" in overview
-    assert "▼ x8 of x16" in client.get("/fabric/").content.decode()
+    assert "△ x8 of x16" in client.get("/fabric/").content.decode()
     assert "below its maximum width or speed: x8 of x16" in client.get(f"/ports/{port('H1').port_id}/").content.decode()
     simulator.clear_faults()
 
