@@ -28,7 +28,7 @@ from benchmarks.runs.rules import Composition
 from benchmarks.runs.services import run_create
 from core.errors import Conflict
 from fabric.bmc.series import Quantity
-from fabric.history.models import Attachment
+from fabric.history.services import attachments_backdate
 from fabric.inventory.models import Chassis, Device, Host, HostPort
 from fabric.operations.models import Plan
 from fabric.plans.rules import DesiredState
@@ -115,7 +115,7 @@ def store_hour(chassis: int, entries: Sequence[SeriesEntry], values: Values, unt
         writer.put(batch)
     writer.stop(WRITE_SECONDS)
     # The first walk found the devices in place: charts of chassis, drawers and hosts count them from then on.
-    Attachment.objects.filter(chassis=chassis, until=None).update(since=datetime.fromtimestamp(until - HOUR, UTC))
+    attachments_backdate(chassis=chassis, since=datetime.fromtimestamp(until - HOUR, UTC))
 
 
 def _batches(chassis: int, entries: Sequence[SeriesEntry], table: Values, until: float) -> Iterator[ReadingBatch]:

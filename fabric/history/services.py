@@ -56,6 +56,11 @@ def attachments_record(devices: Collection[int], *, operations: Mapping[int, Ope
         Attachment.objects.bulk_create(begun)
 
 
+def attachments_backdate(*, chassis: int, since: datetime) -> None:
+    """Let the open periods of a chassis begin earlier, where it is known that its devices were in place."""
+    Attachment.objects.filter(chassis=chassis, until=None, since__gt=since).update(since=since)
+
+
 def is_attachment_changed(device: Device, held: Attachment | None) -> bool:
     """Return whether a device differs from its open period (None: it has none)."""
     if held is None:

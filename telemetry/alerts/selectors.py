@@ -28,7 +28,7 @@ from fabric.topology.problems import Problem, Subject, level_of, present_problem
 from telemetry.alerts.messages import telemetry_url
 from telemetry.alerts.models import Alert, AlertSeverity, Route, Silence
 from telemetry.alerts.rules import DEVICE_MISSING, DRIFT, LINK_RULES, NOT_ANSWERING, value_label
-from telemetry.live.frames import newest_series_values
+from telemetry.live.newest import newest_series_values
 
 logger = logging.getLogger(__name__)
 SHOW_CHOICES: Final = ("open", "history", "all")

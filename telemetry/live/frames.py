@@ -24,7 +24,7 @@ import json
 import logging
 import struct
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -277,7 +277,7 @@ def recent_values(
         raws = cast("list[bytes]", client.lrange(f"live:recent:{chassis}", 0, -1))
         for revision, at, values in recent_frames(raws, since=since):
             if revision not in indexes:
-                indexes[revision] = _series_indexes(client, chassis, revision, keys)
+                indexes[revision] = series_indexes(client, chassis, revision, keys)
             times.append(at)
             for key, index in zip(keys, indexes[revision], strict=True):
                 value = float(values[index]) if index is not None and index < len(values) else float("nan")
@@ -306,28 +306,8 @@ def current_catalogues(chassis: Sequence[int]) -> Iterator[SeriesEntry]:
                 yield from known.series if known is not None else ()
 
 
-def newest_series_values(wanted: Mapping[int, Collection[str]]) -> dict[tuple[int, str], float]:
-    """Return the newest values of series (their keys, by chassis), of at most CATALOGUES_PER_BATCH chassis.
-
-    Those of chassis that are not read now, and missing ones, are left out.
-    """
-    found: dict[tuple[int, str], float] = {}
-    chassis = sorted(wanted)[:CATALOGUES_PER_BATCH]
-    if not chassis:
-        return found
-    with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0) as client:
-        raws = cast("list[bytes | None]", client.mget([f"live:frame:{pk}" for pk in chassis]))
-        for pk, frame in zip(chassis, map(stored_frame, raws), strict=True):
-            keys = list(wanted[pk]) if frame is not None else []
-            places = _series_indexes(client, pk, frame.revision, keys) if frame is not None else []
-            for key, place in zip(keys, places, strict=True):
-                if frame is not None and place is not None and place < len(frame.values):
-                    value = float(frame.values[place])
-                    found |= {} if np.isnan(value) else {(pk, key): value}
-    return found
-
-
-def _series_indexes(client: Any, chassis: int, revision: int, keys: Sequence[str]) -> list[int | None]:
+def series_indexes(client: Any, chassis: int, revision: int, keys: Sequence[str]) -> list[int | None]:
+    """Return the places of series in the frames of a revision; None for those that it has not."""
     known = stored_catalogue(client.get(f"live:catalogue:{chassis}"))
     if known is None or known.revision != revision:
         known = stored_catalogue(client.get(f"live:catalogue:{chassis}:{revision}"))

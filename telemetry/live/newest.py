@@ -1,16 +1,17 @@
-"""The newest readings of devices and their links, in one read: for lists and for filters by value."""
+"""The newest readings: of devices and their links in one read, for lists and filters by value, and of single series."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import cast
 
 import redis
 from django.conf import settings
 
 from core.errors import Unavailable
 from telemetry.live.fleet import REDIS_TIMEOUT_SECONDS, PlacedOwners, catalogue_places
-from telemetry.live.frames import stored_frame
+from telemetry.live.frames import CATALOGUES_PER_BATCH, series_indexes, stored_frame
 
 
 def newest_values(chassis: Collection[int]) -> dict[str, dict[int, float]]:
@@ -35,6 +36,27 @@ def newest_values(chassis: Collection[int]) -> dict[str, dict[int, float]]:
             _add_greatest(found["temp"], own.devices["temperature_celsius"], values)
             _add_greatest(found["use"], own.devices["utilisation_percent"], values)
             _add_greatest(found["traffic"], own.traffic, values, factor=1e-9)
+    return found
+
+
+def newest_series_values(wanted: Mapping[int, Collection[str]]) -> dict[tuple[int, str], float]:
+    """Return the newest values of series (their keys, by chassis), of at most CATALOGUES_PER_BATCH chassis.
+
+    Those of chassis that are not read now, and missing ones, are left out.
+    """
+    found: dict[tuple[int, str], float] = {}
+    chassis = sorted(wanted)[:CATALOGUES_PER_BATCH]
+    if not chassis:
+        return found
+    with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=REDIS_TIMEOUT_SECONDS) as client:
+        raws = cast("list[bytes | None]", client.mget([f"live:frame:{pk}" for pk in chassis]))
+        for pk, frame in zip(chassis, map(stored_frame, raws), strict=True):
+            keys = list(wanted[pk]) if frame is not None else []
+            places = series_indexes(client, pk, frame.revision, keys) if frame is not None else []
+            for key, place in zip(keys, places, strict=True):
+                if frame is not None and place is not None and place < len(frame.values):
+                    value = float(frame.values[place])
+                    found |= {} if math.isnan(value) else {(pk, key): value}
     return found
 
 

@@ -16,7 +16,8 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from fabric.history.models import Attachment
-from fabric.inventory.models import Chassis
+from fabric.history.services import attachments_record
+from fabric.inventory.models import Chassis, Device
 from falconweb import demo
 from falconweb.launch.processes import ChildProcess, terminate_all
 from falconweb.launch.simulation import DEMO_LAB
@@ -64,12 +65,15 @@ def test_the_hour_is_that_of_a_device_at_work_and_its_port_moves_with_it() -> No
 @pytest.mark.django_db(transaction=True, databases="__all__")
 def test_an_hour_is_stored_without_a_hole_and_said_to_be_simulated() -> None:
     chassis = Chassis.objects.create(name="falcon-1", url="https://127.0.0.1:1")
+    device = Device.objects.create(chassis=chassis, uri="/1", name="GPU 1", kind="gpu")
+    attachments_record([device.pk])
     until = time.time() // 60 * 60
     demo.store_hour(chassis.pk, ENTRIES, VALUES, until)
     found = read_series(chassis.pk, [HOT["key"], SENT["key"]], since=until - 3600, until=until, points=60)
     assert found.count[0].tolist() == [60] * 60
     assert float(np.nanmax(found.mean[1])) < 4e9
     assert [(gap.since, gap.until, gap.reason) for gap in found.gaps] == [(until - 3600, until, demo.SIMULATED)]
+    assert Attachment.objects.get().since.timestamp() == until - 3600
 
 
 @pytest.mark.parametrize("address", ["https://10.0.0.9", "https://127.0.0.1:8443"])
