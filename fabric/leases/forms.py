@@ -62,6 +62,13 @@ class LeaseRequestForm(LeasePeriodForm):
             if (count := values[f"count_{kind}"])
         ]
 
+    def api_wishes(self) -> list[dict[str, Any]]:
+        """Return the wishes of the API, with the fields of this form, for `copy_curl`."""
+        return [
+            {"kind": kind, "count": {"field": f"count_{kind}"}, "chassis_id": {"field": f"chassis_{kind}"}}
+            for kind, _ in KINDS
+        ]
+
     def lines(self) -> list[tuple[forms.BoundField, forms.BoundField]]:
         return [(self[f"count_{kind}"], self[f"chassis_{kind}"]) for kind, _ in KINDS]
 
@@ -113,6 +120,17 @@ class QuotaForm(forms.Form):
     def limits(self) -> dict[str, QuotaLimits]:
         values = self.cleaned_data
         return {kind: QuotaLimits(values[f"once_{kind}"], values[f"hours_{kind}"]) for kind, _ in KINDS}
+
+    def api_limits(self) -> list[dict[str, Any]]:
+        """Return the limits of the API, with the fields of this form, for `copy_curl`."""
+        return [
+            {
+                "kind": kind,
+                "most_at_once": {"field": f"once_{kind}"},
+                "most_hours_a_month": {"field": f"hours_{kind}"},
+            }
+            for kind, _ in KINDS
+        ]
 
     def lines(self) -> list[tuple[str, forms.BoundField, forms.BoundField]]:
         return [(label, self[f"once_{kind}"], self[f"hours_{kind}"]) for kind, label in KINDS]

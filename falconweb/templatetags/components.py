@@ -76,13 +76,21 @@ def post_button(
 
 
 @register.inclusion_tag("components/copy_curl.html")
-def copy_curl(method: str, view: str, *args: Any, **body: Any) -> dict[str, Any]:
+def copy_curl(method: str, view: str, *args: Any, act: str = "", same: str = "", **body: Any) -> dict[str, Any]:
     """Show a button that copies the act of its form as a curl command for a view of the API.
 
-    Of the body, texts are names of the form's fields, and other values are literal.
+    Of the body, texts are names of the form's fields ('' is null) and other values are literal, one id of `_ids` too.
+    `{scope}` is the field that the field `scope` names, `what:rule-` what follows this start, `what!rule-` what has
+    another. `same` lists fields that have one name in both. `act` names it to screen readers in a form of several.
     """
-    fields = {name: [value] if isinstance(value, str) else value for name, value in body.items()}
-    return {"method": method, "address": reverse(f"api:{view}", args=args), "body": json.dumps(fields)}
+    fields: dict[str, Any] = {name: {"field": name} for name in same.split()}
+    for name, value in body.items():
+        if isinstance(value, str):
+            fields[name] = {"field": value} if value else None
+        else:
+            fields[name] = [value] if name.endswith("_ids") else value
+    address = reverse(f"api:{view}", args=args)
+    return {"method": method, "address": address, "body": json.dumps(fields), "act": act}
 
 
 @register.inclusion_tag("components/copy_button.html")

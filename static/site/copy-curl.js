@@ -2,15 +2,32 @@
 
 const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** The value of a form's field as the API takes it: ids are numbers, and none is null. */
-const sent = (name, value) => (name.endsWith("_id") ? (value ? Number(value) : null) : value);
+/** The instant of a time that was typed in a time zone. */
+export function typedInstant(text, zone) {
+  const clock = new Intl.DateTimeFormat("sv-SE", { timeZone: zone, dateStyle: "short", timeStyle: "medium" });
+  const offset = (at) => Date.parse(`${clock.format(at).replace(" ", "T")}Z`) - at;
+  const typed = Date.parse(`${text}Z`);
+  return new Date(typed - offset(typed - offset(typed))).toISOString();
+}
 
-/** The body of a request: `fields` has literals, and lists with the name of a field whose value `read` returns. */
-export function curlBody(fields, read) {
-  const entries = Object.entries(fields);
-  return Object.fromEntries(
-    entries.map(([name, value]) => [name, Array.isArray(value) ? sent(name, read(value[0])) : value]),
-  );
+/** What a field of a form has, as the API takes it under a name: `kind` is that of its input, `zone` that of times. */
+export function apiValue(name, values, kind, zone) {
+  const [value = ""] = values;
+  if (name.endsWith("_ids")) return values.map(Number);
+  if (name.endsWith("_id")) return Number(value) || null;
+  if (name.endsWith("_at")) return value ? typedInstant(value, zone) : null;
+  if (kind === "boxes") return values;
+  if (kind === "checkbox") return values.length > 0;
+  if (kind === "number") return value === "" ? null : Number(value);
+  return kind === "time" ? value || null : value;
+}
+
+/** A body: `{ field }` stands for what `read` returns of a field for a name. List entries whose count is null go. */
+export function curlBody(body, read, name = "") {
+  if (Array.isArray(body)) return body.map((one) => curlBody(one, read)).filter((one) => one?.count !== null);
+  if (typeof body !== "object" || body === null) return body;
+  if ("field" in body) return read(body.field, name);
+  return Object.fromEntries(Object.entries(body).map(([key, value]) => [key, curlBody(value, read, key)]));
 }
 
 /** The command for a request; without a body where that is empty. */
@@ -21,11 +38,28 @@ export function curlCommand(method, address, body) {
   return parts.join(" ");
 }
 
+/** The name and values of a field: `name`, `{other}` (what the field `other` names), `name:start` or `name!start`. */
+export function fieldValues(field, given) {
+  const [, known, sign, start] = field.match(/^([^:!]*)([:!]?)(.*)$/);
+  const name = known.replace(/^\{(.*)\}$/, (_, other) => given.get(other));
+  const values = given.getAll(name).filter((value) => !sign || value.startsWith(start) === (sign === ":"));
+  return [name, sign === ":" ? values.map((value) => value.slice(start.length)) : values];
+}
+
+function kindOf(input) {
+  if (input instanceof RadioNodeList) return input[0].type === "checkbox" ? "boxes" : "";
+  return ["decimal", "numeric"].includes(input.inputMode) ? "number" : input.type;
+}
+
 async function copy(button) {
   const form = button.closest("form");
   const given = new FormData(form ?? undefined);
   const [method, path] = button.dataset.curl.split(" ");
-  const body = curlBody(JSON.parse(button.dataset.body), (name) => given.get(name));
+  const body = curlBody(JSON.parse(button.dataset.body), (field, apiName) => {
+    const [name, values] = fieldValues(field, given);
+    const input = form.elements.namedItem(name);
+    return input ? apiValue(apiName, values, kindOf(input), button.dataset.zone) : undefined; // left out
+  });
   const command = curlCommand(method, new URL(path, location.href).href, body);
   // Browsers have no clipboard for sites without TLS.
   if (!navigator.clipboard) {

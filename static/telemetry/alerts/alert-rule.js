@@ -10,7 +10,10 @@ const PAUSE = 600; // ms after the last key
 let timer = 0;
 
 function showFields() {
-  for (const part of document.querySelectorAll("[data-scope-of]")) part.hidden = part.dataset.scopeOf !== scope?.value;
+  for (const part of document.querySelectorAll("[data-scope-of]")) {
+    part.hidden = part.dataset.scopeOf !== scope?.value;
+    part.querySelector("select").disabled = part.hidden; // and not sent
+  }
   for (const id of ["id_value", "id_clear_value"]) {
     const field = document.getElementById(id)?.closest(".field");
     if (!field) continue;

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
@@ -79,6 +82,16 @@ def test_one_device_is_one_operation_which_is_undone_until_somebody_moves_it(
     assert task.undo == (change(1, "H1"),)
     carry_out(operation_request(person=administrator, device=device_in(1, 1), target=None))
     assert {one.undo for one in own_tasks(administrator)} == {(change(1, "H2"),), ()}
+
+
+def test_the_dialog_copies_the_command_of_one_device(chassis: Chassis, administrator: User) -> None:
+    for target in ("H2", ""):
+        shown = asked(administrator, change(1, target)).content.decode()
+        (body,) = re.findall(r'data-body="([^"]*)"', shown)
+        values = [device_in(1, 1).pk, port(target).pk if target else None, port("H1").pk]
+        fields = ["device_id", "target_host_port_id", "expected_host_port_id"]
+        assert json.loads(unescape(body)) == dict(zip(fields, values, strict=True))
+    assert "data-curl" not in asked(administrator, change(1, "H2"), change(2, "H2")).content.decode()
 
 
 def test_what_is_refused_is_named_for_each_device_and_the_others_go(chassis: Chassis, administrator: User) -> None:
