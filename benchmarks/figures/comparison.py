@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
 from typing import Any, Final
 
 import msgspec
@@ -25,11 +27,13 @@ from benchmarks.figures.rows import (
 )
 from benchmarks.figures.utilisation import DISPLAY_UNITS
 from benchmarks.model import ModelError, predict
+from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_WORKLOADS, paper_cells, paper_spec
 from benchmarks.model.prediction import Prediction
 from benchmarks.model.topology import LOCAL, Topology
 from benchmarks.runs.results import Statistic, Summary
 from benchmarks.runs.topology import strategy_label
-from hostwire.training import READINGS
+from benchmarks.workloads.catalogue import workload_title
+from hostwire.training import READINGS, Spec
 
 ABSENT_TEXT: Final = "–"
 # Labels of fields of a specification, as on other pages.
@@ -276,6 +280,45 @@ def predict_runs(rows: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
     if unfit:
         notes.append(f"The model has no prediction for {count_label(len(unfit), 'run')} ({title_list(unfit)}).")
     return list(found.values()), notes
+
+
+PUBLISHED_NOTE: Final = (
+    "There are not enough runs for this figure yet: it has the performance model's predictions of the published"
+    " workloads (prior), from published rates and data sheets."
+)
+
+
+@lru_cache(maxsize=16)
+def published_predictions(figure: str) -> tuple[list[RunData], list[str]]:
+    """Return predictions of the published workloads and configurations, for a figure that lacks runs."""
+    rows = [
+        RunData(
+            id=f"{figure} {number}",
+            title=workload_title(spec.workload),
+            workload=spec.workload,
+            workload_title=workload_title(spec.workload),
+            provenance="published",
+            spec=spec,
+            topology=topology,
+        )
+        for number, (spec, topology) in enumerate(_published_cells(figure))
+    ]
+    predicted, _ = predict_runs(rows)
+    return predicted, [PUBLISHED_NOTE]
+
+
+def _published_cells(figure: str) -> Iterable[tuple[Spec, Topology]]:
+    changed, falcon = msgspec.structs.replace, PAPER_TOPOLOGIES["falconGPUs"]
+    if figure == "software":
+        for strategy, precision in product(("dp", "ddp", "sharded"), ("fp32", "fp16")):
+            yield changed(paper_spec("bert_large"), strategy=strategy, precision=precision), falcon
+    elif figure == "scaling":
+        for workload, devices in product(PAPER_WORKLOADS, (1, 2, 4, 8)):
+            strategy = "ddp" if devices > 1 else "single"
+            yield changed(paper_spec(workload), devices=devices, strategy=strategy), falcon
+    else:
+        for _, _, spec, topology in paper_cells():
+            yield spec, topology
 
 
 def _predicted_run(row: RunData, prediction: Prediction) -> RunData:

@@ -21,9 +21,16 @@ from django.utils.dateparse import parse_date, parse_datetime
 from numpy.typing import NDArray
 
 from accounts.models import User
-from benchmarks.figures.catalogue import FIGURES, FigureDefinition, FigureOptions, limit_marks, validate_options
+from benchmarks.figures.catalogue import (
+    FIGURES,
+    FigureDefinition,
+    FigureOptions,
+    figure_availability,
+    limit_marks,
+    validate_options,
+)
 from benchmarks.figures.charts import Chart
-from benchmarks.figures.comparison import predict_runs
+from benchmarks.figures.comparison import predict_runs, published_predictions
 from benchmarks.figures.rows import MARK_SOURCES, Floats, MarkSource, RunData, count_label, no_values, title_list
 from benchmarks.model.topology import Topology
 from benchmarks.runs.models import Chunk, Run, Series
@@ -381,7 +388,8 @@ def render_figure(person: User, name: str, query: FigureQuery) -> RenderedFigure
     entry = FIGURES[name]
     rows, notes = selection.rows, list[str]()
     if "predicted" in query.overlays and "predicted" in entry.overlays:
-        predicted, notes = predict_runs(rows)
+        is_ready = query.is_filtered or any(one.is_ready for one in figure_availability(rows) if one.entry is entry)
+        predicted, notes = predict_runs(rows) if is_ready else published_predictions(name)
         rows = [*rows, *predicted]
     charts = tuple(limit_marks(chart) for chart in entry.draw(rows, query.options))
     return RenderedFigure(entry, selection, charts, (*notes, *_selection_notes(selection)))

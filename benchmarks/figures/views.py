@@ -55,6 +55,7 @@ def figures(request: HttpRequest) -> HttpResponse:
         "errors": errors,
         "selection": selection,
         "offers": figure_availability(selection.rows),
+        "is_predicted": not (errors or query.is_filtered),
         "rows": [(row, labels[row.id], _step_seconds_text(row)) for row in selection.rows],
         "most_runs": MAX_RUNS,
         "workloads": visible_workloads(person),

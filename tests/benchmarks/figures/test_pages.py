@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from typing import Any
 from urllib.parse import urlencode
 
@@ -78,6 +79,25 @@ def test_without_a_run_the_page_says_why_it_is_empty_and_what_to_do(client: Clie
     assert "there are none yet" in text
     assert "Start a run" in text
     assert page(client, "relative-time/").count("requires runs of training in two configurations")
+
+
+def test_before_there_are_enough_runs_figures_show_what_the_model_predicts(client: Client, bob: User) -> None:
+    offer = re.compile(r'href="/benchmarks/figures/([\w-]+)/\?with=predicted"')
+
+    def shown(name: str, **query: Any) -> set[tuple[str, bool]]:
+        marks = [mark for one in api(client, f"{name}/", with_="predicted", **query)["charts"] for mark in one["marks"]]
+        return {(mark["provenance"], mark["count"] > 0) for mark in marks}
+
+    assert offer.findall(page(client)) == [one.name for one in FIGURES.values() if "predicted" in one.overlays]
+    for name in offer.findall(page(client)):
+        assert "There are not enough runs for this figure yet" in page(client, f"{name}/", with_="predicted")
+        assert shown(name) == {("predicted", False)}
+    # A filter that nothing fits is no lack of runs.
+    assert not offer.search(page(client, workload="resnet50"))
+    assert shown("pcie", workload="resnet50") == set()
+    run_made(bob, place="localGPUs", seconds=0.2, traffic=1e9)
+    assert shown("relative-time") == {("measured", True), ("predicted", False)}
+    assert "resources" not in offer.findall(page(client))
 
 
 def test_the_page_offers_the_figures_that_make_sense_and_says_what_others_need(
