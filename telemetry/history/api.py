@@ -28,7 +28,7 @@ from core.errors import Invalid
 from telemetry.history import selectors, services
 from telemetry.history.encoding import STATS, history_csv, history_json, raw_csv
 from telemetry.history.heat_map import MAX_CELLS, heat_map, heat_map_json
-from telemetry.history.models import Dashboard
+from telemetry.history.models import Dashboard, DashboardPanel
 from telemetry.history.rules import KINDS, MAX_SUBJECTS, METRICS, TimeRange, iso_utc, parse_subjects, range_between
 from telemetry.history.subjects import search_subjects
 from telemetry.history.throughput import SORTS, Flow, throughput_of
@@ -363,16 +363,25 @@ def _csv_download(lines: Iterator[str], name: str, span: TimeRange) -> Download:
 DASHBOARD_TAKEN = "You have one of this name already, or as many as anybody may have"
 
 
+class DashboardPanelSerializer(serializers.ModelSerializer[DashboardPanel]):
+    """A view of the telemetry page on a dashboard."""
+
+    class Meta:
+        model = DashboardPanel
+        fields = ["id", "title", "query", "follows"]
+
+
 class DashboardSerializer(StrictSerializer, serializers.ModelSerializer[Dashboard]):
-    """A view of the telemetry page under a name; `query` is what stands behind the '?' of the page's address."""
+    """Panels under a name; `query` is the first one's view: what stands behind the '?' of the address of the charts."""
 
     id = serializers.IntegerField(read_only=True)
     query = serializers.CharField(max_length=4000, allow_blank=True)
     position = serializers.IntegerField(min_value=1, max_value=services.MAX_DASHBOARDS, required=False)
+    panels = DashboardPanelSerializer(many=True, read_only=True)
 
     class Meta:
         model = Dashboard
-        fields = ["id", "name", "query", "position", "saved_at"]
+        fields = ["id", "name", "query", "position", "shared", "panels", "saved_at"]
 
 
 class OwnDashboardList(generics.ListAPIView[Dashboard]):
@@ -381,7 +390,7 @@ class OwnDashboardList(generics.ListAPIView[Dashboard]):
     serializer_class = DashboardSerializer
 
     def get_queryset(self) -> Any:
-        return Dashboard.objects.visible_to(person_of(self.request))
+        return Dashboard.objects.filter(person=person_of(self.request)).prefetch_related("panels")
 
     @extend_schema(operation_id="me_dashboards_list")
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -391,7 +400,7 @@ class OwnDashboardList(generics.ListAPIView[Dashboard]):
     @declare(audited_as=Action.DASHBOARD_ADD)
     @extend_schema(request=DashboardSerializer, responses={201: DashboardSerializer, 409: problem(DASHBOARD_TAKEN)})
     def post(self, request: Request) -> Response:
-        """Pin a view under a name, as the last one or at a position."""
+        """Create a dashboard of one view, last or at a position."""
         made = services.dashboard_add(person=person_of(request), **validated_body(DashboardSerializer, request))
         return OwnDashboardViewSet(request=request).answer(made, 201)
 
@@ -402,13 +411,17 @@ class OwnDashboardViewSet(ResourceViewSet):
     serializer_class = DashboardSerializer
     address = "api:my_dashboard"
 
+    def rows(self) -> Any:
+        """Return one's own: those that others share are seen on pages only."""
+        return Dashboard.objects.filter(person=self.person)
+
     def retrieve(self, request: Request, pk: int) -> Response:
         """Show one of your dashboards."""
         return self.answer(self.find_row(pk))
 
     @command(DashboardSerializer, audited_as=Action.DASHBOARD_CHANGE, partial=True, conflict=DASHBOARD_TAKEN)
     def partial_update(self, dashboard: Dashboard, values: dict[str, Any]) -> Dashboard:
-        """Give one of your dashboards another name, view or position."""
+        """Rename, move or share one of your dashboards."""
         return services.dashboard_change(person=self.person, pk=dashboard.pk, **values)
 
     @command(audited_as=Action.DASHBOARD_REMOVE, status=204)

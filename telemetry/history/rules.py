@@ -198,6 +198,7 @@ MAX_SHOWN: Final = 16
 DEFAULT_METRICS: Final = (
     "rx_bytes_per_second", "tx_bytes_per_second", "temperature_celsius", "power_watts", "utilisation_percent",
 )  # fmt: skip
+VARIABLES: Final = ("chassis", "host")  # kinds of subjects that are chosen on top of a dashboard
 Layout = Literal["together", "apart"]
 
 
@@ -274,6 +275,12 @@ class TelemetryView:
             *([("charts", "apart")] if shown.layout == "apart" else []),
         ]
         return urlencode(pairs).replace("%2F", "/").replace("%3A", ":")
+
+    @property
+    def variable(self) -> str:
+        """The variable of a dashboard that it can follow: 'chassis' or 'host' if it shows one alone, else ''."""
+        kind = self.subjects[0].partition("/")[0] if len(self.subjects) == 1 else ""
+        return kind if kind in VARIABLES else ""
 
     def panels(self, found: Sequence[str]) -> list[ChartPanel]:
         """Return the charts of the found subjects: one a panel, or one a panel and subject."""

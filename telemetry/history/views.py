@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
+from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -18,22 +19,31 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
-from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
+from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.models import User
+from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid, NotFound
 from core.text import parse_id
-from fabric.inventory.models import Chassis, Drawer
+from fabric.inventory.models import Chassis, Drawer, Host
 from telemetry.history import rules
 from telemetry.history.heat_map import COLOUR_STEPS, draw_heat_map, heat_map, hourly_highs
-from telemetry.history.models import Dashboard
+from telemetry.history.models import Dashboard, DashboardPanel
 from telemetry.history.selectors import measured_metrics
-from telemetry.history.services import dashboard_add, dashboard_change, dashboard_remove
+from telemetry.history.services import (
+    dashboard_add,
+    dashboard_change,
+    dashboard_remove,
+    panel_add,
+    panel_change,
+    panel_remove,
+)
 from telemetry.history.subjects import HistorySubject, find_subjects, search_subjects
 from telemetry.history.throughput import COLUMNS, SORTS, Throughput, throughput_lines, throughput_of
 
 DEFAULT_CHASSIS_SHOWN = 4  # shown where none is selected
 MAX_CHOICES = 500
+MAX_PANEL_CHARTS = 6  # of a panel of a dashboard; the charts page shows them all
 
 
 @require_GET
@@ -44,8 +54,7 @@ def telemetry(request: HttpRequest) -> HttpResponse:
     shown = wanted = rules.TelemetryView.from_parameters(request.GET)
     now = time.time()
     if not wanted.subjects:
-        usual = Chassis.objects.visible_to(person).values_list("pk", flat=True)[:DEFAULT_CHASSIS_SHOWN]
-        shown = replace(shown, subjects=tuple(f"chassis/{pk}" for pk in usual))
+        shown = replace(shown, subjects=_usual_subjects(person))
     span = shown.span(now)
     found, missing = find_subjects(person, shown.subjects, span)
     if missing and not found:
@@ -79,10 +88,16 @@ def telemetry(request: HttpRequest) -> HttpResponse:
         "results": _search_results(person, search, wanted) if "q" in request.GET else None,
         "is_chosen": bool(wanted.subjects),
         "full": len(shown.subjects) >= rules.MAX_SHOWN,
-        "dashboards": Dashboard.objects.visible_to(person),
+        "dashboards": Dashboard.objects.filter(person=person),
         "chassis": sorted({member.chassis for one in found for member in one.members}),
     }
     return render(request, "telemetry/history/telemetry.html", context)
+
+
+def _usual_subjects(person: User) -> tuple[str, ...]:
+    """Return what is shown where nothing is chosen."""
+    usual = Chassis.objects.visible_to(person).values_list("pk", flat=True)[:DEFAULT_CHASSIS_SHOWN]
+    return tuple(f"chassis/{pk}" for pk in usual)
 
 
 def _search_results(person: User, search: str, shown: rules.TelemetryView) -> list[tuple[Any, str]]:
@@ -208,31 +223,93 @@ def _day(text: str, today: date) -> date:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.EVERYBODY, audited_as=Action.DASHBOARD_ADD, menu_entry=MenuEntry("Dashboards", "Telemetry", 2))
 def dashboards(request: HttpRequest) -> HttpResponse:
-    """List one's dashboards; POST `name` and `query` saves another one, and shows it."""
+    """List dashboards; POST pins the view `query` under a `name`: to a `dashboard`, or as a new one."""
     person = person_of(request)
     if request.method == "POST":
-        query = request.POST.get("query", "")
+        query, name, place = (request.POST.get(field, "") for field in ("query", "name", "dashboard"))
         try:
-            made = dashboard_add(person=person, name=request.POST.get("name", ""), query=query)
+            if place:
+                panel = panel_add(person=person, dashboard=parse_id(place), title=name, query=query)
+                made, query = panel.dashboard, panel.query
+            else:
+                made = dashboard_add(person=person, name=name, query=query)
+                query = made.query
         except (Invalid, Conflict) as error:
             messages.error(request, error.sentence)
             return redirect("history:dashboards")
-        messages.success(request, f"‘{made.name}’ was pinned to your dashboards.")
-        return redirect(f"{reverse('history:telemetry')}?{made.query}")
-    return render(request, "telemetry/history/dashboards.html", {"dashboards": Dashboard.objects.visible_to(person)})
+        messages.success(request, f"‘{name}’ was pinned to the dashboard ‘{made.name}’.")
+        return redirect(f"{reverse('history:telemetry')}?{query}")
+    seen = Dashboard.objects.visible_to(person).annotate(count=Count("panels"))
+    context = {"own": seen.filter(person=person), "shared": _shared_dashboards(person, seen)}
+    return render(request, "telemetry/history/dashboards.html", context)
 
 
-@require_POST
-@declare(Audience.OBJECT_VIEWERS, audited_as=Action.DASHBOARD_CHANGE)
-def change_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
-    """Rename a dashboard (`name`), or move it (`position`, from 1)."""
-    name = request.POST.get("name")
-    place = parse_id(request.POST.get("position", ""))
-    try:
-        dashboard_change(person=person_of(request), pk=pk, name=name, position=place or None)
-    except (Invalid, Conflict) as error:
-        messages.error(request, error.sentence)
-    return redirect("history:dashboards")
+def _shared_dashboards(person: User, seen: QuerySet[Dashboard]) -> QuerySet[Dashboard]:
+    return seen.exclude(person=person).select_related("person").order_by("name", "pk")[:MAX_CHOICES]
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.DASHBOARD_CHANGE, no_page_test=NO_SAMPLE)
+def dashboard(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show a dashboard for the chosen `chassis` and `host`, on a `wall`; POST changes `name`, `position`, `shared`."""
+    person = person_of(request)
+    if request.method == "POST":
+        name, answer = request.POST.get("name"), request.POST.get("shared")
+        shared = answer == "yes" if answer else None
+        place = parse_id(request.POST.get("position", "")) or None
+        try:
+            dashboard_change(person=person, pk=pk, name=name, position=place, shared=shared)
+        except (Invalid, Conflict) as error:
+            messages.error(request, error.sentence)
+        return redirect("history:dashboard", pk) if answer else redirect("history:dashboards")
+    shown: Dashboard = visible_or_404(Dashboard.objects, person, pk, "dashboard")
+    chosen = {kind: parse_id(request.GET.get(kind, "")) for kind in rules.VARIABLES}
+    panels = list(shown.panels.all())
+    context = {
+        "dashboard": shown,
+        "may_edit": shown.may_edit(person),
+        "is_wall": request.GET.get("wall") == "1",
+        "query": urlencode({kind: one for kind, one in chosen.items() if one}),
+        "variables": [
+            (kind, chosen[kind], rows.objects.visible_to(person)[:MAX_CHOICES])
+            for kind, rows in (("chassis", Chassis), ("host", Host))
+            if any(one.follows and one.view.variable == kind for one in panels)
+        ],
+        **_dashboard_charts(person, panels, chosen),
+    }
+    return render(request, "telemetry/history/dashboard.html", context)
+
+
+def _dashboard_charts(person: User, panels: list[DashboardPanel], chosen: dict[str, int]) -> dict[str, Any]:
+    """Return what the panels show to a person, each of the subjects that the person may see."""
+    now = time.time()
+    usual = _usual_subjects(person)
+    views = []
+    for panel in panels:
+        kind = panel.view.variable if panel.follows else ""
+        subjects = (f"{kind}/{chosen[kind]}",) if kind and chosen[kind] else panel.view.subjects
+        views.append(replace(panel.view, subjects=subjects or usual))
+    spans = [view.span(now) for view in views]
+    # The subjects of all panels are found at once; their members only tell which chassis are live.
+    widest = rules.TimeRange(
+        min((one.since for one in spans), default=now), max((one.until for one in spans), default=now)
+    )
+    found, _ = find_subjects(person, list(dict.fromkeys(ref for view in views for ref in view.subjects)), widest)
+    by_ref = {one.ref: one for one in found}
+    shown = []
+    for panel, view, span in zip(panels, views, spans, strict=True):
+        seen = tuple(ref for ref in view.subjects if ref in by_ref)
+        charts = [_panel(one, by_ref) for one in view.panels(seen)]
+        shown.append({
+            "panel": panel,
+            "kind": panel.view.variable,
+            "span": span,
+            "query": view.query(subjects=seen) if seen else "",
+            "missing": len(view.subjects) - len(seen),
+            "charts": charts[:MAX_PANEL_CHARTS],
+            "more": len(charts) - MAX_PANEL_CHARTS,
+        })  # fmt: skip
+    return {"panels": shown, "chassis": sorted({member.chassis for one in found for member in one.members})}
 
 
 @require_POST
@@ -241,3 +318,23 @@ def remove_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
     dashboard_remove(person=person_of(request), pk=pk)
     messages.success(request, "The dashboard was deleted. Its readings stay.")
     return redirect("history:dashboards")
+
+
+@require_POST
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.DASHBOARD_CHANGE)
+def change_panel(request: HttpRequest, pk: int, panel: int) -> HttpResponse:
+    """Move a panel (`position`, from 1), change its `title` and whether it `follows`, or `remove` it."""
+    person = person_of(request)
+    address = reverse("history:dashboard", args=[pk])
+    if "remove" in request.POST:
+        panel_remove(person=person, dashboard=pk, pk=panel)
+        messages.success(request, "The panel was removed. Its readings stay.")
+        return redirect(address)
+    title = request.POST.get("title")
+    follows = None if title is None else "follows" in request.POST
+    place = parse_id(request.POST.get("position", "")) or None
+    try:
+        panel_change(person=person, dashboard=pk, pk=panel, title=title, position=place, follows=follows)
+    except Invalid as error:
+        messages.error(request, error.sentence)
+    return redirect(f"{address}#panel-{panel}")

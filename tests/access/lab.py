@@ -325,7 +325,8 @@ def make_lab() -> Lab:
     arguments |= {"service_token_add": [program.pk], "person_sessions_end": [people["owner"].pk]}
     arguments |= {"session_end": [people["owner"].sessions.get().number], "password_new": ["MQ", "a-made-up-one"]}
     arguments |= {name: [1] for name in ("token_revoke", "my_token")}
-    arguments |= {name: [1] for name in ("my_dashboard", "dashboard_change", "dashboard_remove")}
+    arguments |= {name: [1] for name in ("my_dashboard", "dashboard", "dashboard_remove")}
+    arguments |= {"dashboard_panel": [1, 1]}
     # Of an operation, so that a tenant could find its own name in it.
     audit_record(action=Action.OPERATION_REQUEST, actor=people["owner"], target=target_of(device))
     arguments |= {"audit_entry": [AuditEntry.objects.latest("sequence").pk]}

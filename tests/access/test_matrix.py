@@ -51,6 +51,7 @@ EXCEPTIONS = {
     "api:figure": (200, 200, 200, 200, 401),
     "api:my_token": (404, 404, 404, 404, 401),
     "api:my_dashboard": (404, 404, 404, 404, 401),
+    "history:dashboard": (404, 404, 404, 404, 302),
     "api:my_event_view": (200, 404, 404, 404, 401),
     "api:alert_rule_preview": (400, 403, 403, 403, 401),
     "api:telemetry": (400, 400, 400, 400, 401),

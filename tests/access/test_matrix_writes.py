@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from django.apps import apps
 from django.db import connections, transaction
+from django.db.models import F
 from django.test import Client
 from django.urls import resolve, reverse
 from django.utils import timezone
@@ -144,7 +145,8 @@ CHANGES_NO_ROW = {
 }
 # What is a person's own, and by which field.
 OWNED_BY = {
-    "accounts.User": "id", "accounts.Token": "person_id", "history.Dashboard": "person_id", "alerts.Route": "person_id",
+    "accounts.User": "id", "accounts.Token": "person_id", "history.Dashboard": "person_id",
+    "history.DashboardPanel": "dashboard__person_id", "alerts.Route": "person_id",
     "events.SavedView": "person_id", "fabric.SavedFilter": "person_id", "runs.Run": "requested_by_id",
 }  # fmt: skip
 AUDIT = {"accounts.AuditEntry", "accounts.AuditHead"}
@@ -168,7 +170,8 @@ ROUTES = [
 @pytest.fixture
 def bodies(lab: Lab) -> dict[str, dict[str, Any]]:
     """What one would send to take, break or free the owner's things: by the API and by pages, each with all fields."""
-    Dashboard.objects.create(pk=1, person=User.objects.get(username="owner"), name="Ours", query="of=chassis/1")
+    ours = Dashboard.objects.create(pk=1, person=User.objects.get(username="owner"), name="Ours")
+    ours.panels.create(pk=1, title="Ours", query="of=chassis/1")
     Token.objects.create(
         pk=1, person=User.objects.get(username="owner"), name="job", digest="0" * 64, expires_at=timezone.now()
     )
@@ -287,15 +290,16 @@ def written() -> Iterator[set[str]]:
 def rows(but: User | None, tables: Collection[str] | None = None) -> dict[str, list[Any]]:
     """Return all that there is in the lab, or in some of its tables, without what is a person's own."""
     found = {
-        model._meta.label: list(model._default_manager.order_by("pk").values())
+        model._meta.label: list(
+            model._default_manager.annotate(owned_by=F(OWNED_BY.get(model._meta.label, "pk"))).order_by("pk").values()
+        )
         for model in apps.get_models()
         if model._meta.app_label not in RECORDS and model._meta.label not in AUDIT | SESSIONS
         if tables is None or model._meta.db_table in tables
     }
     if but is not None:
-        for label, field in OWNED_BY.items():
-            if label in found:
-                found[label] = [one for one in found[label] if one[field] != but.pk]
+        for label in OWNED_BY.keys() & found.keys():
+            found[label] = [one for one in found[label] if one["owned_by"] != but.pk]
     return found
 
 
@@ -383,8 +387,10 @@ def test_the_same_bodies_change_something_for_an_administrator(lab: Lab, bodies:
     mine: list[object] = [Token.objects.create(person=boss, name="job", digest="1" * 64, expires_at=timezone.now()).pk]
     empty: list[object] = [Tenant.objects.create(name="Four").pk]
     bodies["page"]["seen"] = ownership_revision()
-    pinned: list[object] = [Dashboard.objects.create(person=boss, name="mine", query="").pk]
-    lab.arguments |= dict.fromkeys(("my_dashboard", "dashboard_change", "dashboard_remove"), pinned)
+    board = Dashboard.objects.create(person=boss, name="mine")
+    pinned: list[object] = [board.pk]
+    lab.arguments |= dict.fromkeys(("my_dashboard", "dashboard", "dashboard_remove"), pinned)
+    lab.arguments["dashboard_panel"] = [board.pk, board.panels.create(title="mine").pk]
     own = passkey_row(boss, "mine")
     TotpDevice.objects.create(person=boss, secret_encrypted="-", last_step=0)
     lab.arguments |= {name: [own.pk] for name in ("passkey", "passkey_remove")}

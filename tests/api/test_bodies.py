@@ -44,7 +44,7 @@ def sent(lab: Lab, method: str, name: str, body: Any) -> Any:
         where = reverse(name, args=[User.objects.get(username="administrator").tokens.create(
             name="job", digest="2" * 64, expires_at="2999-01-01T00:00:00Z").pk])  # fmt: skip
     if name == "api:my_dashboard":
-        own = Dashboard.objects.create(person=User.objects.get(username="administrator"), name="x", query="")
+        own = Dashboard.objects.create(person=User.objects.get(username="administrator"), name="x")
         where = reverse(name, args=[own.pk])
     return lab.clients["administrator"].generic(method, where, json.dumps(body), content_type=JSON)
 

@@ -196,31 +196,60 @@ def test_what_is_shown_is_kept_as_csv_and_png_and_read_as_a_table(page: Page) ->
     judge(page, "a chart as a table")
 
 
-@pytest.mark.nightly
-def test_a_view_is_pinned_renamed_moved_and_removed(page: Page) -> None:
-    open_charts(page, "of=device/1&metric=temperature_celsius&range=6h")
+def test_views_become_panels_of_a_dashboard_that_hangs_on_a_wall(page: Page) -> None:
+    view = "of=chassis/1&metric=temperature_celsius&range=6h"
     for name in ("Mornings", "Evenings"):
-        page.goto("/telemetry/?of=device/1&metric=temperature_celsius&range=6h")
+        open_charts(page, view)
         page.fill("#name", name)
+        if name == "Evenings":
+            page.select_option("#dashboard", label="Mornings")
         page.get_by_role("button", name="Pin", exact=True).click()
         # One stays with the charts.
-        expect(page.get_by_text(f"‘{name}’ was pinned to your dashboards.")).to_be_visible()
-        page.wait_for_url("**/telemetry/?of=device/1&metric=temperature_celsius&range=6h")
+        expect(page.get_by_text(f"‘{name}’ was pinned to the dashboard ‘Mornings’.")).to_be_visible()
+        page.wait_for_url(f"**/telemetry/?{view}")
+    page.locator(".pinned").get_by_role("link", name="Mornings").click()
+    titles, charts = page.locator(".panels h2"), page.locator(".panels figure.chart canvas[data-points]")
+    expect(charts).to_have_count(2)
+    judge(page, "a dashboard")
+    page.get_by_role("button", name="Move Evenings back").press("Enter")
+    expect(titles).to_have_text(["Evenings", "Mornings"])
+    page.get_by_label("Edit Evenings").press("Enter")
+    page.get_by_label("Title").first.fill("Nights")
+    page.get_by_label("Follow the chosen chassis").first.check()
+    page.get_by_role("button", name="Save").first.click()
+    expect(titles).to_have_text(["Nights", "Mornings"])
+    page.get_by_label("Chassis", exact=True).select_option(index=2)
+    page.get_by_role("button", name="Show").click()
+    expect(titles.first.get_by_role("link")).to_have_attribute("href", re.compile("of=chassis/2"))
+    expect(titles.last.get_by_role("link")).to_have_attribute("href", re.compile("of=chassis/1"))
+    address = page.url
+    page.get_by_role("link", name="Wall").click()
+    expect(charts).to_have_count(2)
+    for part in ("header .brand", "#navigation", "#palette-open"):
+        expect(page.locator(part)).to_be_hidden()
+    expect(page.locator("#freshness")).to_be_visible()
+    judge(page, "a dashboard on a wall")
+    page.get_by_role("button", name="Full screen").click()
+    page.wait_for_function("document.fullscreenElement !== null")
+    # What is removed elsewhere goes from the wall too, without leaving it.
+    page.evaluate("window.stayed = true")
+    with page.context.new_page() as second:
+        second.goto(address)
+        second.get_by_label("Edit Mornings").click()
+        second.get_by_role("button", name="Remove Mornings").click()
+        expect(second.locator(".panels h2")).to_have_text(["Nights"])
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(titles).to_have_text(["Nights"])
+    expect(charts).to_have_count(1)
+    assert page.evaluate("window.stayed && document.fullscreenElement !== null")
+    page.get_by_role("link", name="Leave").click()
+    titles.first.get_by_role("link").click()
+    page.wait_for_url(re.compile(r"/telemetry/\?of=chassis/2&metric=temperature_celsius&range=6h"))
     page.goto("/telemetry/dashboards/")
-    names = page.locator("table.dashboards th[scope=row]")
-    assert names.all_inner_texts() == ["Mornings", "Evenings"]
     judge(page, "dashboards")
-    page.get_by_role("button", name="Move Evenings up").click()
-    expect(names.first).to_have_text("Evenings")
-    page.get_by_label("New name of Evenings").fill("Nights")
-    page.get_by_role("button", name="Rename").first.click()
-    expect(names.first).to_have_text("Nights")
-    page.get_by_role("link", name="Nights").click()
-    page.wait_for_url(re.compile(r"/telemetry/\?of=device/1&metric=temperature_celsius&range=6h"))
-    expect(page.locator(".pinned a").first).to_have_text("Nights")
-    page.goto("/telemetry/dashboards/")
-    for name in ("Nights", "Mornings"):
-        page.get_by_role("button", name=f"Delete {name}").click()
+    page.get_by_label("New name of Mornings").fill("Days")
+    page.get_by_role("button", name="Rename").click()
+    page.get_by_role("button", name="Delete Days").click()
     expect(page.locator("section.empty")).to_be_visible()
 
 

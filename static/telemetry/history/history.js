@@ -1,5 +1,6 @@
-// The telemetry page: charts of any range, live at their right end while it ends now. The address has the whole state,
-// so that back, forward and a shared link show the same.
+// Charts of any range, live at their right end while it ends now: those of the telemetry page, and of the panels of a
+// dashboard, each with a range of its own. The address of the telemetry page has the whole state, so that back, forward
+// and a shared link show the same.
 
 import { axisOf } from "../../site/axes.js";
 import { Chart, chartsOf } from "../../site/chart.js";
@@ -16,24 +17,42 @@ const place = document.getElementById("history");
 const trouble = document.getElementById("trouble");
 const resolution = document.getElementById("resolution");
 const pauseAll = document.getElementById("pause-all");
-const panels = [...(place?.querySelectorAll("[data-panel]") ?? [])].map((section) => ({
-  section,
-  data: section.dataset,
-  chart: null,
-  series: null,
-  request: 0,
-}));
-const view = place && {
-  live: "live" in place.dataset,
-  seconds: Number(place.dataset.seconds),
-  since: Number(place.dataset.since),
-  until: Number(place.dataset.until),
-};
+const view = place && viewOf(place); // of the telemetry page
 const lineValues = new LineValues();
+let panels = [];
 let paused = false;
 
-function addressOf(panel, path, points) {
-  const { subjects, metrics } = panel.data;
+function viewOf({ dataset }) {
+  return {
+    live: "live" in dataset,
+    seconds: Number(dataset.seconds),
+    since: Number(dataset.since),
+    until: Number(dataset.until),
+  };
+}
+
+/** Build the charts of the page, in place of those before: without lines at first, those on screen load first. */
+export function buildPanels() {
+  for (const panel of panels) {
+    panel.request += 1; // what is on its way is not shown any more
+    panel.chart.destroy();
+  }
+  panels = [...document.querySelectorAll(".history [data-panel]")].map((section) => ({
+    section,
+    data: section.dataset,
+    view: view ?? viewOf(section.parentElement),
+    chart: null,
+    series: null,
+    request: 0,
+  }));
+  for (const panel of panels) {
+    buildChart(panel, [], { left_out: [] });
+    panel.chart.explain("Loading");
+    panel.section.setAttribute("aria-busy", "true");
+  }
+}
+
+function addressOf({ data: { subjects, metrics }, view }, path, points) {
   // A live view ends now by the server's clock.
   const { since, until } = view.live ? { since: `-${Math.round(view.seconds)}s`, until: "now" } : view;
   const query = new URLSearchParams({ subjects, metrics, since, until, points, stats: "band" });
@@ -53,8 +72,10 @@ async function load(panel) {
     return false; // no connection, or a proxy answers: the header shows it, and it is loaded again later
   }
   if (request !== panel.request) return true; // another range was chosen meanwhile
-  trouble.textContent = answer.ok ? "" : found.detail;
-  trouble.hidden = answer.ok;
+  if (trouble) {
+    trouble.textContent = answer.ok ? "" : found.detail;
+    trouble.hidden = answer.ok;
+  } else if (!answer.ok) panel.chart.explain(found.detail);
   if (answer.ok) show(panel, found);
   return answer.status < 500;
 }
@@ -65,7 +86,7 @@ function show(panel, found) {
   panel.series = series;
   if (!isSame) buildChart(panel, series, found);
   panel.section.removeAttribute("aria-busy");
-  const { chart } = panel;
+  const { chart, view } = panel;
   chart.options.seconds = view.seconds;
   chart.options.span = view.live
     ? `of the last ${formatDuration(view.seconds)}`
@@ -75,6 +96,7 @@ function show(panel, found) {
   showLimits(panel);
   const isEmpty = series.every(({ mean }) => mean.every((value) => value === null));
   chart.explain(isEmpty ? whyEmpty(found) : "");
+  if (!resolution) return;
   const band = step > 1 ? ": its mean, with its lowest and highest behind" : "";
   const [reason] = found.gaps.map((gap) => gap.reason);
   const bar = reason ? ` Grey bar: ${reason}` : "";
@@ -97,7 +119,7 @@ function whyEmpty({ gaps, left_out: left }) {
 const keyOf = (one) => `${one.subject} ${one.metric}`;
 
 function buildChart(panel, series, found) {
-  const { data, section } = panel;
+  const { data, section, view } = panel;
   const names = JSON.parse(data.names);
   const styles = lineStyles(series.map((one) => ({ thing: one.subject, quantity: one.metric })));
   const several = new Set(series.map((one) => one.subject)).size > 1;
@@ -118,7 +140,7 @@ function buildChart(panel, series, found) {
     span: "",
     tableWords: "As a table",
     rows: 120,
-    zoom,
+    zoom: place ? zoom : (since, until) => openCharts(section.parentElement.dataset.charts, since, until),
     load: () => load(panel),
     csv: () => {
       location.assign(addressOf(panel, "table/", POINTS));
@@ -143,9 +165,8 @@ function originOf(series, names) {
 }
 
 document.addEventListener("falconweb:frame", ({ detail: frame }) => {
-  if (!view?.live) return;
-  for (const { chart, series } of panels) {
-    if (!series?.some((one) => one.parts.some((part) => part.chassis_id === frame.chassis))) continue;
+  for (const { chart, series, view } of panels) {
+    if (!view.live || !series?.some((one) => one.parts.some((part) => part.chassis_id === frame.chassis))) continue;
     const values = series.map((one) => lineValues.of(one, frame));
     if (values.some(Number.isFinite)) chart.explain("");
     chart.append(frame.at, values);
@@ -159,6 +180,12 @@ function go(query) {
 }
 
 const zoom = (since, until) => go(zoomQuery(location.search, since, until));
+
+/** Open the telemetry page at a part of the range of a panel of a dashboard. */
+const openCharts = (address, since, until) => {
+  const [path, query] = address.split("?");
+  location.assign(`${path}?${queryText(zoomQuery(query, since, until))}`);
+};
 
 /** Show the range of the address: after a click, a zoom, back or forward. */
 function showRange() {
@@ -203,13 +230,8 @@ function onClick(event) {
   go(query);
 }
 
+buildPanels();
 if (place) {
-  for (const panel of panels) {
-    // Without lines at first: those on screen are loaded first.
-    buildChart(panel, [], { left_out: [] });
-    panel.chart.explain("Loading");
-    panel.section.setAttribute("aria-busy", "true");
-  }
   document.addEventListener("click", onClick);
   addEventListener("popstate", showRange);
   pauseAll.addEventListener("click", () => {
