@@ -159,7 +159,8 @@ def test_what_a_host_says_is_text_and_short_everywhere(lab: Lab, key: str) -> No
         for where in pages:
             answer = lab.clients["owner"].get(where)
             text = (answer.getvalue() if answer.streaming else answer.content).decode()
-            assert not [one for one in ("<script>alert", "<img", "\u202e", "\x07") if one in text], where
+            markup = ("<script>alert", "<img") if answer["Content-Type"].startswith("text/html") else ()
+            assert not [one for one in (*markup, "\u202e", "\x07") if one in text], where
             assert len(text) < 300_000, where
         refused = lab.clients["owner"].post(
             reverse("api:operations"), {"device_id": lab.device.pk, "target_host_port_id": None}, content_type=JSON

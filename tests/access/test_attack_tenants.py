@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from django.db import connection
@@ -177,7 +177,7 @@ def test_no_search_or_count_tells_what_another_tenant_has(lab: Lab) -> None:
     def listed(where: str, word: str) -> str:
         """Return what a search for a word answers, without the word itself."""
         text = page_text(client.get(where, {"q": word, "search": word, "view": "list"}))
-        return text.replace(quote(word), "").replace(word, "")
+        return text.replace(quote_plus(word), "").replace(quote(word), "").replace(word, "")
 
     for where in ("/fabric/", "/fabric/devices.csv", "/api/v1/chassis/"):
         base = listed(where, "zzzz")
