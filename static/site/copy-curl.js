@@ -22,9 +22,10 @@ export function apiValue(name, values, kind, zone) {
   return kind === "time" ? value || null : value;
 }
 
-/** A body: `{ field }` stands for what `read` returns of a field for a name. List entries whose count is null go. */
+/** A body: `{ field }` stands for what `read` returns of a field for a name. Entries of lists without their count go. */
 export function curlBody(body, read, name = "") {
-  if (Array.isArray(body)) return body.map((one) => curlBody(one, read)).filter((one) => one?.count !== null);
+  if (Array.isArray(body))
+    return body.map((one) => curlBody(one, read)).filter((one) => one?.count === undefined || one.count > 0);
   if (typeof body !== "object" || body === null) return body;
   if ("field" in body) return read(body.field, name);
   return Object.fromEntries(Object.entries(body).map(([key, value]) => [key, curlBody(value, read, key)]));

@@ -7,12 +7,12 @@ const AUTHORIZATION = '-H "Authorization: Bearer $FALCONWEB_TOKEN"';
 
 test("a body has literals and the fields of the form, also in lists, but no wish without a count", () => {
   const wish = (kind) => ({ kind, count: { field: `count_${kind}` }, chassis_id: { field: "chassis" } });
-  const form = { target: 12, count_gpu: 2, count_drive: null };
+  const form = { target: 12, count_gpu: 2, count_drive: null, count_nic: 0 };
   const body = {
     device_id: 3,
     target_host_port_id: { field: "target" },
     other: null,
-    wishes: [wish("gpu"), wish("drive")],
+    wishes: [wish("gpu"), wish("drive"), wish("nic")],
   };
   assert.deepEqual(
     curlBody({ ...body, roll_back: true }, (name) => form[name]),
