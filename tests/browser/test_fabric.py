@@ -116,6 +116,11 @@ def test_two_gpus_are_given_to_a_host_with_few_keys_and_taken_back_where_one_is(
     # One stays where one is, and sees it there: also after a reload, and on another page.
     expect(page.locator("#tasks li").first).to_contain_text("Move 2 devices to node-b (H2)")
     assert page.url.endswith(FALCON_1)
+    # It makes way for the bar of what is picked up.
+    handle(page, "falcon-1", 1, 1).click()
+    expect(page.locator("#tasks")).to_be_hidden()
+    page.keyboard.press("Escape")
+    expect(page.locator("#tasks")).to_be_visible()
     page.goto("/events/")
     task = page.locator("#tasks li").first
     judge(page, "the task drawer")
