@@ -52,6 +52,11 @@ class GiveProposal:
         """How many more there are that would have to move from another host."""
         return len([one for one in self.devices if one.cost == 1])
 
+    @property
+    def unwell(self) -> int:
+        """How many more there are that have a problem."""
+        return len([one for one in self.devices if one.cost == 2])
+
 
 def givable_hosts(person: User) -> list[Host]:
     """Return the hosts that devices can be attached to."""

@@ -46,6 +46,11 @@ def test_detached_devices_without_problems_are_proposed_first(
     told = {slot: one.reason for slot, one in zip(slots(proposal, 3), [proposal.devices[-1]], strict=True)}
     assert told == {3: f"Assigned to {tenant.name}"}
     assert slots(proposal, 2) == [2]
+    asked: dict[str, str | int] = {"host": Host.objects.get(name="node-b").pk, "model": V100, "count": 9}
+    shown = words(browser(administrator).get(reverse("fabric:give"), asked))
+    assert "Not enough: 3 of 9" in shown
+    assert "1 more has a problem" in shown
+    assert "No other one" not in shown
     # The tenant's own device may go where the tenant's host port is.
     granted(tenant, ports=("H2",))
     assert slots(proposed(administrator, 2)) == [3, 4]
