@@ -74,8 +74,8 @@ if (drawer) {
   drawer.addEventListener("click", ({ target }) => {
     if (target.matches("[data-undo]")) {
       const values = target.dataset.undo.split(" ");
-      const words = values.length > 1 ? `${values.length} devices go back.` : "The device goes back.";
-      openChanges(values, "Undo", words, target.dataset.undoTitle);
+      const sentence = values.length > 1 ? `${values.length} devices go back.` : "The device goes back.";
+      openChanges(values, "Undo", sentence, target.dataset.undoTitle);
     }
     if (target.matches("[data-dismiss]")) {
       const { task } = target.closest("[data-task]").dataset;
