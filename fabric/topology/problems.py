@@ -205,7 +205,9 @@ def _suspect_ports() -> Q:
 
 
 def _chassis_problems(person: User, chassis: Iterable[Chassis]) -> Iterator[Problem]:
-    for one in chassis:
+    rows = list(chassis)
+    unhealthy = _unhealthy_parts([one.pk for one in rows if one.health in BAD_HEALTH and person.is_administrator])
+    for one in rows:
         about = ("chassis", one.pk)
         if one.last_error and one.enabled:
             why = f" {one.last_error}" if person.is_administrator else ""
@@ -213,9 +215,8 @@ def _chassis_problems(person: User, chassis: Iterable[Chassis]) -> Iterator[Prob
                 level=ProblemLevel.CRITICAL, word="not answering", sentence=f"{one.name} is not answering.{why}",
                 page="fabric:chassis", pk=one.pk, about=about, chassis_id=one.pk,
             )  # fmt: skip
-        elif one.health in BAD_HEALTH and person.is_administrator:
-            parts = _unhealthy_parts(one)
-            why = f": {', '.join(parts)}" if parts else ""
+        elif one.pk in unhealthy:
+            why = f": {', '.join(unhealthy[one.pk])}" if unhealthy[one.pk] else ""
             yield Problem(
                 level=level_of(one.health), word=f"health {one.health}", is_general=True,
                 sentence=f"{one.name} reports its health as {one.health}{why}.", page="fabric:chassis", pk=one.pk,
@@ -223,13 +224,15 @@ def _chassis_problems(person: User, chassis: Iterable[Chassis]) -> Iterator[Prob
             )  # fmt: skip
 
 
-def _unhealthy_parts(chassis: Chassis) -> list[str]:
-    """Return some unhealthy fans and sensors of the chassis, worst first."""
-    walk = Walk.objects.filter(chassis=chassis).first()
-    parts = [part for kind in ("fans", "sensors") for part in (walk.found.get(kind, []) if walk else [])]
-    unhealthy = [part for part in parts if part.get("health") in BAD_HEALTH]
-    unhealthy.sort(key=lambda part: part["health"])
-    return [f"{part['name']} ({part['health']})" for part in unhealthy[:MAX_PARTS_SHOWN]]
+def _unhealthy_parts(chassis: Collection[int]) -> dict[int, list[str]]:
+    """Return some unhealthy fans and sensors of each of the chassis (ids), worst first."""
+    found: dict[int, list[str]] = {pk: [] for pk in chassis}
+    walks = Walk.objects.filter(chassis__in=chassis).values_list("chassis", "found__fans", "found__sensors")
+    for pk, *kinds in walks:
+        unhealthy = [part for parts in kinds for part in parts or () if part.get("health") in BAD_HEALTH]
+        unhealthy.sort(key=lambda part: part["health"])
+        found[pk] = [f"{part['name']} ({part['health']})" for part in unhealthy[:MAX_PARTS_SHOWN]]
+    return found
 
 
 def _drift_problems(person: User, chassis_ids: Collection[int] | None) -> Iterator[Problem]:

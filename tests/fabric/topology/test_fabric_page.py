@@ -110,6 +110,10 @@ def test_the_overview_of_two_hundred_chassis_takes_as_many_queries_as_that_of_tw
             Device.objects.annotate(place=F("pk") % 9).filter(place=place).update(tenant=tenant)
         unwell = Device.objects.filter(slot__number=1, slot__drawer__number=1, chassis__name__endswith="1")
         assert unwell.update(health="Warning")
+        ill = Chassis.objects.filter(name__in=["falcon-2", "falcon-102", "falcon-198"])
+        ill.update(health="Warning")
+        fans = {"fans": [{"name": "Fan 7", "health": "Warning"}]}
+        Walk.objects.bulk_create(Walk(chassis=one, found=fans) for one in ill.filter(walk=None))
         with CaptureQueriesContext(connection) as queries:
             page = client.get("/").content
         counts.append((len(queries), page.decode().count('title="falcon-'), len(page) < 150_000))
