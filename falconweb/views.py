@@ -51,7 +51,7 @@ def notices(request: HttpRequest) -> JsonResponse:
 def tour(request: HttpRequest) -> HttpResponse:
     """Go to a `step` of the tour, or end it with 0."""
     text = request.POST.get("step", "")
-    place = tour_go(person_of(request), parse_id(text) if text.isdecimal() else -1)
+    place = tour_go(person_of(request), 0 if text == "0" else parse_id(text) or -1)
     return redirect(place or next_page(request, "/"))
 
 

@@ -6,7 +6,7 @@ const navigation = document.getElementById("navigation");
 
 /** Close a menu (a details element) like any other, where it is one `when` it is asked: by Escape, by a click
  * elsewhere, and when it loses the focus. */
-export function closeLikeMenu(menu, when = () => true) {
+function closeLikeMenu(menu, when = () => true) {
   menu.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !menu.open || !when()) return;
     menu.open = false;

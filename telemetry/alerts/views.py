@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlencode
-
 from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Paginator
@@ -95,7 +93,6 @@ def alert(request: HttpRequest, pk: int) -> HttpResponse:
         "one": alert_views(person, [row], with_current=True)[0],
         "notifications": notifications if person.is_administrator else [],
         "silences": silences,
-        "silence_query": urlencode({"scope": row.object, "of": row.pk}) if person.is_administrator else "",
     }
     return render(request, "telemetry/alerts/alert.html", context)
 

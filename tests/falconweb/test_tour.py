@@ -42,7 +42,7 @@ def test_who_has_ended_it_is_not_offered_it_again_and_may_begin_anew(client: Cli
     assert SHOWN in client.get("/").content.decode()
 
 
-@pytest.mark.parametrize("step", ["6", "-1", "x", ""])
+@pytest.mark.parametrize("step", ["6", "-1", "x", "", "\u0663", "9" * 19])
 def test_there_are_no_other_steps(client: Client, ada: User, step: str) -> None:
     assert client.post(reverse("tour"), {"step": step}).status_code == 400
     assert User.objects.get().tour_step == 1
