@@ -95,7 +95,7 @@ def route_remove(*, person: User, route: Route) -> None:
 def own_mails_set(*, person: User, severity: str) -> Route | None:
     """Send a person e-mail of the alerts that they may see, from a severity on; '' ends it, and returns None.
 
-    Raises Invalid without an address, and Conflict where too many people asked for it.
+    Raises Invalid without an address or a mail server, and Conflict where too many people asked for it.
     """
     name = f"{person.username[:70]} by e-mail (account {person.pk})"
     with audited(Action.ALERT_OWN_MAILS, actor=person, target=Target(kind="alert route", name=name)) as act:
@@ -108,6 +108,8 @@ def own_mails_set(*, person: User, severity: str) -> Route | None:
             return None
         if severity not in AlertSeverity.values:
             refuse_field("severity", f"One of {', '.join(AlertSeverity.values)}.")
+        if not settings.EMAIL_IS_SENT:
+            refuse_field("severity", "This site sends no e-mail: administrators can set a mail server.")
         if not person.email or (person.tenant_id is None and not person.is_administrator):
             refuse_field("severity", "Your account has no e-mail address: enter it under Account first.")
         if row is None and Route.objects.exclude(person=None).count() >= MAX_OWN_MAILS:

@@ -638,6 +638,12 @@ def test_a_person_who_asks_for_it_is_mailed_of_the_own_tenants_devices_alone(lab
     assert "GPU 2" in mailed(mail)[3][1]
 
 
+def test_a_site_without_a_mail_server_takes_no_request_for_mails(lab: Lab) -> None:
+    User.objects.filter(pk=lab.user.pk).update(email="bob@example.org")
+    assert "This site sends no e-mail" in choose_mails(lab, lab.user, "Critical")
+    assert not Route.objects.exists()
+
+
 def test_mails_to_an_account_that_was_disabled_or_demoted_or_has_no_address_stop(lab: Lab, mail: SmtpSink) -> None:
     User.objects.filter(pk=lab.administrator.pk).update(email="ada@example.org")
     assert "ada@example.org" in choose_mails(lab, lab.administrator, "Critical")
