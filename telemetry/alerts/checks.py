@@ -14,17 +14,16 @@ from numpy.typing import NDArray
 from fabric.bmc.series import ReadingSeries
 from fabric.bmc.types import RedfishFan, RedfishSensor, Thresholds
 from fabric.inventory.selectors import ReadingOwner
+from telemetry.alerts.engine import NO_COLUMN, Values
 from telemetry.alerts.rules import (
     BUILT_IN_RULES,
     CLEAR_MARGIN,
-    NO_COLUMN,
     NOT_ANSWERING,
     AlertScope,
     AlertSubject,
     Check,
     Condition,
     Terms,
-    Values,
     rule_cause,
 )
 from telemetry.live.catalogue import Sample, SeriesEntry, elapsed_between, is_repeat

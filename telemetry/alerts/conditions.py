@@ -22,6 +22,7 @@ from fabric.bmc.series import LINK_STATUSES
 from fabric.drift.models import Drift
 from fabric.inventory.models import Device
 from telemetry.alerts.checks import ChassisFacts
+from telemetry.alerts.engine import CheckTransition
 from telemetry.alerts.facts import chassis_facts, enabled_built_ins
 from telemetry.alerts.models import Alert
 from telemetry.alerts.rules import (
@@ -30,7 +31,6 @@ from telemetry.alerts.rules import (
     DRIFT,
     AlertSubject,
     Check,
-    CheckTransition,
     Condition,
     Terms,
     duration_label,

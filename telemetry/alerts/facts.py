@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
 from telemetry.alerts.checks import ActiveRule, ChassisFacts, RuleSet
+from telemetry.alerts.engine import FIRING, PENDING, CheckState
 from telemetry.alerts.models import Alert, BuiltInSwitch, Rule
-from telemetry.alerts.rules import BUILT_IN_RULES, FIRING, PENDING, AlertSubject, CheckState
+from telemetry.alerts.rules import BUILT_IN_RULES, AlertSubject
 
 
 def active_rule(rule: Rule) -> ActiveRule:

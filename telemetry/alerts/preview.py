@@ -18,17 +18,9 @@ from core.database import natural
 from core.errors import Invalid
 from fabric.inventory.models import Chassis
 from telemetry.alerts.checks import RATE, ActiveRule, RuleSet, plan_checks
+from telemetry.alerts.engine import NO_COLUMN, AlertEngine, CheckTransition
 from telemetry.alerts.facts import chassis_facts
-from telemetry.alerts.rules import (
-    NO_COLUMN,
-    TRANSITIONS,
-    AlertEngine,
-    Check,
-    CheckTransition,
-    Condition,
-    duration_label,
-    value_label,
-)
+from telemetry.alerts.rules import TRANSITIONS, Check, Condition, duration_label, value_label
 from telemetry.store.selectors import Extract, known_series, read_series
 
 DAY: Final = 86400.0

@@ -23,9 +23,10 @@ from accounts.models import User
 from core.errors import Conflict, Forbidden, Invalid, NotFound
 from fabric.inventory.models import Chassis
 from telemetry.alerts.checks import ChassisFacts, unreachable_check
+from telemetry.alerts.engine import CheckTransition, Transition
 from telemetry.alerts.facts import enabled_built_ins
 from telemetry.alerts.models import MAX_TEXT_LENGTH, Alert, AlertSeverity, Rule
-from telemetry.alerts.rules import NOT_ANSWERING, Check, CheckTransition, Transition, value_label
+from telemetry.alerts.rules import NOT_ANSWERING, Check, value_label
 from telemetry.alerts.selectors import may_see_acknowledgement
 from telemetry.events.services import event_record
 from telemetry.live.frames import HEADER

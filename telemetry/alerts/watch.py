@@ -22,9 +22,10 @@ from django.db import DatabaseError, close_old_connections
 from fabric.inventory.models import Chassis
 from telemetry.alerts import services
 from telemetry.alerts.checks import RATE, ChassisFacts, PlannedChecks, RuleSet, plan_checks, unreachable_check
+from telemetry.alerts.engine import AlertEngine, CheckState, CheckTransition, Values
 from telemetry.alerts.facts import active_rules, chassis_facts, open_alert_states
 from telemetry.alerts.limits import limits_publish
-from telemetry.alerts.rules import CONDITION_RULES, NOT_ANSWERING, AlertEngine, CheckState, CheckTransition, Values
+from telemetry.alerts.rules import CONDITION_RULES, NOT_ANSWERING
 from telemetry.alerts.services import transitions_record
 from telemetry.instrumentation import metrics
 from telemetry.live.catalogue import ReadingContext, Sample, is_repeat

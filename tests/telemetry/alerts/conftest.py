@@ -11,8 +11,9 @@ from django.test import Client
 
 from accounts.models import Role, Tenant, User
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port, Slot
+from telemetry.alerts.engine import CheckTransition, Transition
 from telemetry.alerts.models import Alert
-from telemetry.alerts.rules import AlertSubject, Check, CheckTransition, Condition, Terms, Transition
+from telemetry.alerts.rules import AlertSubject, Check, Condition, Terms
 from telemetry.alerts.services import transitions_record
 from tests.telemetry.history.conftest import forget_live
 

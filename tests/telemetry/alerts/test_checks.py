@@ -11,9 +11,9 @@ from fabric.bmc.series import Quantity, ReadingSeries
 from fabric.bmc.types import RedfishFan, RedfishSensor, Thresholds
 from fabric.inventory.selectors import ReadingOwner
 from telemetry.alerts.checks import ActiveRule, ChassisFacts, PlannedChecks, RuleSet, plan_checks
+from telemetry.alerts.engine import NO_COLUMN
 from telemetry.alerts.rules import (
     BUILT_IN_RULES,
-    NO_COLUMN,
     AlertScope,
     AlertSubject,
     Condition,

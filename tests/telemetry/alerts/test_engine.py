@@ -10,19 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.alerts.rules import (
-    FIRING,
-    NO_COLUMN,
-    PENDING,
-    TRANSITIONS,
-    AlertEngine,
-    AlertSubject,
-    Check,
-    CheckState,
-    CheckTransition,
-    Condition,
-    Terms,
-)
+from telemetry.alerts.engine import FIRING, NO_COLUMN, PENDING, AlertEngine, CheckState, CheckTransition
+from telemetry.alerts.rules import TRANSITIONS, AlertSubject, Check, Condition, Terms
 
 SUBJECT = AlertSubject(object="device", chassis=1, device=1)
 # Few values, so that limits are hit exactly.

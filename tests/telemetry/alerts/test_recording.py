@@ -15,10 +15,10 @@ from accounts.audit.models import AuditEntry
 from core.errors import Conflict, Forbidden, Invalid, NotFound
 from fabric.inventory.models import Device
 from fabric.leases.models import Tenure
+from telemetry.alerts.engine import FIRING, PENDING
 from telemetry.alerts.facts import open_alert_states
 from telemetry.alerts.models import Alert, Rule
 from telemetry.alerts.rule_services import RuleValues, rule_add, rule_edit, rule_remove, rule_switch, rule_values
-from telemetry.alerts.rules import FIRING, PENDING
 from telemetry.alerts.services import (
     NOT_MEASURED,
     RULE_ENDED,
