@@ -76,6 +76,7 @@ class User(AbstractUser):
     tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.PROTECT, related_name="people")
     previous_login = models.DateTimeField(null=True, blank=True, editable=False)
     tour_step = models.PositiveSmallIntegerField(default=1, editable=False)  # 0: it is over
+    zone = models.CharField(max_length=64, blank=True, default="", editable=False)  # '': that of the browser
     notices_seen_at = models.DateTimeField(default=timezone.now, editable=False)  # what ended later is new
 
     backend: str  # of whom `authenticate` returned: the backend that knew them

@@ -26,6 +26,7 @@ from accounts.sign_in.passwords import generated_password, password_problem
 from accounts.sign_in.services import access_end
 from core.errors import Conflict, Forbidden, Invalid
 from core.text import join_words
+from core.zones import zone_named
 
 logger = logging.getLogger(__name__)
 
@@ -263,6 +264,14 @@ def _tell_former_address(person: User, former: str) -> None:
     if former.casefold() != person.email.casefold():
         sentence = "Your account no longer has this e-mail address, which gets no more mail."
         change_mail_enqueue(person, sentence, address=former)
+
+
+def zone_set(person: User, zone: str) -> None:
+    """Store the zone of a person's times, '' for that of the browser; raises Invalid."""
+    if zone and zone_named(zone) is None:
+        raise Invalid("There is no such time zone.", errors={"zone": "Choose one of the list."})
+    person.zone = zone
+    person.save(update_fields=["zone"])
 
 
 def _validate_person(person: User) -> None:

@@ -54,6 +54,7 @@ urlpatterns = [
     path("audit/export/", audit_views.audit_export, name="audit_export"),
     path("audit/verification/", audit_views.audit_verification, name="audit_verification"),
     path("account/", accounts_views.account, name="account"),
+    path("account/zone/", accounts_views.account_zone, name="account_zone"),
     path("account/password/", accounts_views.account_password, name="account_password"),
     path("account/second-factor/", factor_views.second_factor_enrol, name="second_factor_enrol"),
     path("account/passkeys/add/", factor_views.passkey_add, name="passkey_add"),

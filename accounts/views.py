@@ -25,7 +25,8 @@ from accounts.second_factor.selectors import second_factors_of
 from accounts.selectors import find_people, find_tenants
 from accounts.visibility import row_or_404
 from core.errors import Conflict, Invalid
-from core.forms import add_service_errors, service_errors_in
+from core.forms import add_service_errors, refusals_as_messages, service_errors_in
+from core.zones import zone_names
 
 PEOPLE_PER_PAGE = 50
 
@@ -171,10 +172,21 @@ def account_password(request: HttpRequest) -> HttpResponse:
     return _account(request, password_form=form)
 
 
+@require_POST
+@declare(Audience.EVERYBODY, audited_as=Action.PREFERENCE_SET, section=None)
+def account_zone(request: HttpRequest) -> HttpResponse:
+    """Choose the zone of one's times: a name, or '' for that of the browser."""
+    with refusals_as_messages(request):
+        services.zone_set(person_of(request), request.POST.get("zone", ""))
+        messages.success(request, "The zone of your times was changed.")
+    return redirect("accounts:account")
+
+
 def _account(request: HttpRequest, *, password_form: PasswordForm | None = None) -> HttpResponse:
     me = person_of(request)
     context = {
         "password_form": password_form or PasswordForm(),
+        "zones": [("", "Browser’s zone"), *((name, name) for name in sorted(zone_names() | {me.zone} - {""}))],
         "factors": second_factors_of(me),
         "tokens": me.tokens.select_related("parent"),
         "sessions": BrowserSession.live().filter(person=me),

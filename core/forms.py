@@ -9,10 +9,12 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.dateparse import parse_date, parse_datetime
 
 from core.errors import Conflict, FalconWebError, Invalid
+from core.zones import UNCLEAR
 
 
 def add_service_errors(form: forms.Form, error: FalconWebError) -> None:
@@ -63,16 +65,27 @@ def checked_instant(text: str, name: str, errors: dict[str, str]) -> datetime | 
     """Return the instant of a text, None for an empty one; an error of this name is added for one that is not valid."""
     found = parse_instant(text)
     if text and found is None:
-        errors[name] = "Give a day and a time of UTC, such as 2026-03-02 or 2026-03-02T10:00."
+        is_unclear = text.endswith("]")
+        errors[name] = f"This time {UNCLEAR}" if is_unclear else "Give a day and a time, such as 2026-03-02T10:00Z."
     return found
 
 
 MINUTE_FORMAT = "%Y-%m-%dT%H:%M"
 
 
-class UtcMinuteField(forms.DateTimeField):
-    """An instant in UTC, to the minute."""
+class MinuteField(forms.DateTimeField):
+    """An instant to the minute, in the person's zone."""
 
     def __init__(self, **options: Any) -> None:
         widget = forms.DateTimeInput(attrs={"type": "datetime-local"}, format=MINUTE_FORMAT)
         super().__init__(widget=widget, input_formats=[MINUTE_FORMAT, "%Y-%m-%dT%H:%M:%S"], **options)
+
+    def to_python(self, value: Any) -> datetime | None:
+        """Return the instant of a typed time, in UTC; one that comes twice or not at all is refused."""
+        try:
+            found: datetime | None = super().to_python(value)
+        except ValidationError as error:
+            if error.code == "ambiguous_timezone":
+                raise ValidationError(f"This time {UNCLEAR}", code=error.code) from error
+            raise
+        return found and found.astimezone(UTC)

@@ -37,5 +37,5 @@ class WeeklyTimes:
 
     @property
     def words(self) -> str:
-        """Return it for display: 'Sun, 02:00 to 04:00'."""
-        return f"{days_label(self.days)}, {self.begins:%H:%M} to {self.ends:%H:%M}"
+        """Return it for display: 'Sun, 02:00 to 04:00 UTC'."""
+        return f"{days_label(self.days)}, {self.begins:%H:%M} to {self.ends:%H:%M} UTC"

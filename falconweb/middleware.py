@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, tzinfo
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlencode, urlsplit
@@ -14,10 +15,11 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, resolve_url
 from django.urls import Resolver404, resolve
+from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.generic import View
 from servestatic.middleware import ServeStaticMiddleware
@@ -30,6 +32,7 @@ from accounts.second_factor.selectors import ENROL_FIRST, must_enrol
 from accounts.sign_in.services import session_touch
 from core.errors import FalconWebError, Forbidden, SignInTooOld
 from core.local_pages import local_page
+from core.zones import ZONE_COOKIE, typed_in, zone_named
 from falconweb import csp_reports
 from falconweb.api.authentication import SAFE_METHODS
 from falconweb.api.errors import PREFIX, unavailable_part
@@ -40,6 +43,7 @@ from falconweb.views import error_response, method_not_allowed, unavailable_resp
 logger = logging.getLogger(__name__)
 BODY_REFUSED: Final = "falconweb.body_refused"  # key in the scope: the error with which asgi_middleware refused it
 REQUEST_LOCK_WAIT_SECONDS: Final = 15.0
+TYPED_TIMES: Final = {"since", "until"}
 
 
 # Of each response: pages, files, the API, errors and probes. No page has a use for a camera or a payment.
@@ -169,6 +173,35 @@ def static_files_middleware(get_response: GetResponse) -> GetResponse:
 
 async def _no_answer(_request: HttpRequest) -> None:
     """Mark a missing file, in place of the rest of the chain."""
+
+
+def zone_middleware(get_response: GetResponse) -> GetResponse:
+    """Show pages in the zone of the address, else of the person, else of the browser, else UTC; the API is in UTC.
+
+    A form of times to filter by sends the zone of its page as `typed_in`: it leads to an address with the instants,
+    which is the same for everybody. `zone` in an address is that of its days.
+    """
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        if request.path.startswith(PREFIX):
+            return get_response(request)
+        given = request.GET
+        if request.method in SAFE_METHODS and (typed := zone_named(given.get("typed_in", ""))):
+            return redirect(f"{request.path}?{_exact_query(given, typed)}")
+        names = (given.get("zone"), getattr(request.user, "zone", ""), request.COOKIES.get(ZONE_COOKIE))
+        with timezone.override(next((one for name in names if (one := zone_named(name or ""))), UTC)):
+            return get_response(request)
+
+    return middleware
+
+
+def _exact_query(given: QueryDict, zone: tzinfo) -> str:
+    """Return a query with its typed times as instants."""
+    query = given.copy()
+    del query["typed_in"]
+    for name in TYPED_TIMES & query.keys():
+        query.setlist(name, [typed_in(text.strip(), zone) for text in query.getlist(name)])
+    return query.urlencode(safe="/:")
 
 
 def refused_body_middleware(get_response: GetResponse) -> GetResponse:

@@ -14,6 +14,7 @@ from accounts.approvals.selectors import waiting_count
 from accounts.declaration import Declaration, MenuEntry, declaration_of
 from accounts.models import User
 from accounts.second_factor.selectors import must_enrol
+from core.zones import zone_label, zone_name
 from falconweb import __version__
 from falconweb.tour import tour_step
 
@@ -126,6 +127,8 @@ def site_context(request: HttpRequest) -> dict[str, Any]:
     view = request.resolver_match.view_name if request.resolver_match else ""
     return {
         "falconweb_version": __version__,
+        "zone": zone_name(),
+        "zone_label": zone_label,
         "is_signed_in": signed_in,
         "is_administrator": is_administrator,
         "navigation": navigation(view, is_administrator=is_administrator) if signed_in else [],

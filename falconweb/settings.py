@@ -68,6 +68,8 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    # Before whatever makes pages, those of errors and of strangers included.
+    "falconweb.middleware.zone_middleware",
     # Every view requires sign-in unless it declares itself public.
     "falconweb.middleware.SignInRequiredMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",

@@ -13,6 +13,7 @@ from django.utils import timezone
 from accounts.models import User
 from core.errors import Invalid, NotFound
 from core.text import parse_id
+from core.zones import MINUTE, local_words
 from fabric.agents.selectors import DeviceOnHost, devices_on_hosts, holders_label, uncertainty_label
 from fabric.inventory.labels import host_port_name, slot_label
 from fabric.inventory.models import Device, HostPort
@@ -172,7 +173,7 @@ def _leases(devices: Iterable[Device]) -> dict[int, str]:
         device__in=list(devices), released_at=None, taken_at__isnull=False, lease__state__in=Lease.IN_EFFECT
     )
     ends = items.values_list("device_id", "lease__ends_at")
-    return {pk or 0: f"until {end:%Y-%m-%d %H:%M} UTC" if end else "until further notice" for pk, end in ends}
+    return {pk or 0: f"until {local_words(end, MINUTE)}" if end else "until further notice" for pk, end in ends}
 
 
 def usual_change_duration(changes: Iterable[AttachmentChange]) -> DurationRange | None:

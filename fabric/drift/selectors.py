@@ -14,6 +14,7 @@ from uuid import UUID
 from django.db.models import Q, QuerySet
 
 from accounts.models import User
+from core.zones import local_words
 from fabric.drift.models import Drift
 from fabric.inventory.labels import FOREIGN_HOST_PORT, host_port_name
 from fabric.inventory.models import Device, Drawer, Host, HostPort, Port
@@ -274,7 +275,7 @@ def _account_label(row: Drift, person: User) -> str:
 
 
 def _at_time(moment: datetime | None) -> str:
-    return f" at {moment:%Y-%m-%d %H:%M:%S} UTC" if moment is not None else ""
+    return f" at {local_words(moment)}" if moment is not None else ""
 
 
 def _end_label(row: Drift) -> str:

@@ -1,4 +1,4 @@
-"""The calendar of leases by chassis, drawer and slot, as one user sees it.
+"""The calendar of leases by chassis, drawer and slot, as one user sees it; its days are of the person's zone.
 
 A member sees the tenant's own leases; those of others are 'in use', without a name.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from itertools import groupby
 from typing import Any, Final, Literal
 
@@ -238,4 +238,4 @@ def _block(person: User, item: LeaseItem) -> CalendarBlock:
 
 
 def _midnight(day: date) -> datetime:
-    return datetime.combine(day, time(), UTC)
+    return datetime.combine(day, time(), timezone.get_current_timezone())

@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 
 from accounts.models import Tenant
-from core.forms import UtcMinuteField
+from core.forms import MinuteField
 from fabric.inventory.models import Chassis
 from fabric.leases.models import KINDS
 from fabric.leases.quotas import MAX_LIMIT, QuotaLimits
@@ -37,8 +37,8 @@ def _number(label: str, most: int) -> forms.IntegerField:
 
 
 class LeasePeriodForm(forms.Form):
-    starts_at = UtcMinuteField(label="Start (UTC)", required=False, help_text="Empty: as soon as it is approved.")
-    ends_at = UtcMinuteField(label="End (UTC)", required=False, help_text="Empty: until further notice.")
+    starts_at = MinuteField(label="Start", required=False, help_text="Empty: as soon as it is approved.")
+    ends_at = MinuteField(label="End", required=False, help_text="Empty: until further notice.")
 
 
 class LeaseRequestForm(LeasePeriodForm):
@@ -100,7 +100,7 @@ class LeaseGrantForm(QuotaOverrideForm):
 
 
 class LeaseExtensionForm(forms.Form):
-    ends_at = UtcMinuteField(label="New end (UTC)")
+    ends_at = MinuteField(label="New end")
     note = _note("Why")
 
 

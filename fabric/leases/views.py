@@ -375,7 +375,7 @@ def tenant_removal(request: HttpRequest, pk: int) -> HttpResponse:
 @declare(Audience.EVERYBODY)
 def calendar(request: HttpRequest) -> HttpResponse:
     """Show the calendar of leases; `from` (a day), `span`, `group`, `open` (a group) and `page` are in the URL."""
-    person, today = person_of(request), timezone.now().date()
+    person, today = person_of(request), timezone.localdate()
     first = parse_first_day(request.GET.get("from", "")) or today
     span: CalendarSpan = "week" if request.GET.get("span") == "week" else "month"
     by_tenant = person.is_administrator and request.GET.get("group") == "tenant"

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from django.db.models import Prefetch, QuerySet
-from django.utils import timezone
 from django.utils.text import capfirst
 
 from accounts.approvals.models import Danger
@@ -245,7 +244,7 @@ def open_operation_sentence(what: str, operation: Operation, person: User | None
     """Return who is changing something, since when; for parts that the user may not see, that it has not ended."""
     if person is not None and not Operation.objects.visible_to(person).filter(pk=operation.pk).exists():
         return f"{what} is taken: another operation has not ended."
-    when = timezone.localtime(operation.requested_at).strftime("%H:%M:%S %Z")
+    when = f"{operation.requested_at:%H:%M:%S} UTC"
     return (
         f"{what} is taken: {operation.requested_by_name} asked at {when} to '{operation.summary}', which has not ended."
     )

@@ -329,7 +329,7 @@ def _moved_sentence(device: Device, person: User) -> str:
     last = done.order_by("-finished_at").first()
     if last is None or last.finished_at is None:
         return f"{device.name} is not where you saw it: it is {_place(device.host_port)} now."
-    when = timezone.localtime(last.finished_at).strftime("%H:%M:%S %Z")
+    when = f"{last.finished_at:%H:%M:%S} UTC"
     who = f"{last.requested_by_name} changed it at {when}"
     return f"{device.name} is not where you saw it: {who}; it is {_place(device.host_port)} now."
 

@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 
 from accounts.models import User
+from core.zones import MINUTE, local_words
 from fabric.inventory.device_filter import filter_words
 from fabric.leases.models import Activity, Lease, LeaseItem
 from fabric.leases.quotas import count_label
@@ -107,7 +108,7 @@ def used_words(item: LeaseItem) -> str:
     activity = Activity.objects.filter(device=item.device_id).first()
     if activity is None or timezone.now() - activity.measured_at > MAX_ACTIVITY_AGE:
         return "not measured"
-    return "in use" if activity.quiet_since is None else f"quiet since {activity.quiet_since:%Y-%m-%d %H:%M}"
+    return "in use" if activity.quiet_since is None else f"quiet since {local_words(activity.quiet_since, MINUTE)}"
 
 
 @register.inclusion_tag("fabric/plans/plan_draft_bar.html", takes_context=True)

@@ -53,7 +53,7 @@ COLUMNS: Final[Mapping[str, DeviceColumn]] = {
     "traffic": DeviceColumn("Traffic (GB/s)", look="number"),
     "tenant": DeviceColumn("Tenant", (natural("tenant__name"),), "words"),
     "users": DeviceColumn("Used by", look="words"),
-    "lease_end": DeviceColumn("Lease end (UTC)", ("lease_end",)),
+    "lease_end": DeviceColumn("Lease end", ("lease_end",)),
 }
 DEFAULT_COLUMNS: Final = ("chassis", "slot", "kind", "host", "temp", "use", "traffic", "tenant", "lease_end")
 

@@ -14,6 +14,9 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.safestring import SafeString, mark_safe
 
+from core.forms import parse_instant
+from core.zones import field_text, zone_name
+
 register = template.Library()
 
 
@@ -51,9 +54,9 @@ def sorted_column(
 
 
 @register.inclusion_tag("components/timestamp.html")
-def timestamp(at: datetime, form: str = "Y-m-d H:i:s", *, zone: str = "") -> dict[str, Any]:
-    """Show a time in UTC; give the `zone` where no column head does."""
-    return {"at": at, "form": form, "zone": zone}
+def timestamp(at: datetime, form: str = "Y-m-d H:i:s") -> dict[str, Any]:
+    """Show a time in the person's zone; its title has the offset."""
+    return {"at": at, "form": form}
 
 
 @register.inclusion_tag("components/state_badge.html")
@@ -152,11 +155,16 @@ def filter_time(
     why: str,
     **attributes: Any,
 ) -> dict[str, Any]:
-    """Show a time to filter by; if it is in `errors`, the element with the id `why` describes the error."""
+    """Show a time to filter by; if it is in `errors`, the element with the id `why` describes the error.
+
+    Its form sends the zone in which it is typed too: see zone_middleware.
+    """
     attributes["type"] = "datetime-local"
     if errors and name in errors:
         attributes |= {"aria-invalid": "true", "aria-describedby": why}
-    return filter_field(name, label, value, id=id, **attributes)
+    found = parse_instant(value)
+    shown = field_text(found) if found else value.partition("[")[0]
+    return {**filter_field(name, label, shown, id=id, **attributes), "zone": zone_name()}
 
 
 @register.inclusion_tag("components/filter_buttons.html")

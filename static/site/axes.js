@@ -1,4 +1,6 @@
-// Axes: where their ends and ticks are, and the labels of those. Times are seconds since 1970, shown in UTC.
+// Axes: where their ends and ticks are, and the labels of those. Times are seconds since 1970.
+import { momentOf, pageZone, zoneOffset } from "./format.js";
+
 const STEPS = [
   [1, [1, 2, 5, 10, 15, 30]],
   [60, [1, 2, 5, 10, 15, 30]],
@@ -8,18 +10,24 @@ const STEPS = [
 const two = (number) => String(number).padStart(2, "0");
 
 /** The ticks of a time axis, at most `most`: [{ at, text }]. The label of a tick at midnight is its day. */
-export function timeTicks(since, until, most = 6) {
+export function timeTicks(since, until, most = 6, zone = pageZone()) {
   const step = STEPS.find((one) => (until - since) / one <= most) ?? STEPS.at(-1);
   const ticks = [];
-  for (let at = Math.ceil(since / step) * step; at <= until; at += step) ticks.push({ at, text: tickLabel(at, step) });
-  return ticks;
+  const offset = zoneOffset(since, zone);
+  for (let wall = Math.ceil((since + offset) / step) * step; ; wall += step) {
+    // Up to an hour in even steps; longer ones at the same times of day, also after a change of the clocks.
+    const at = step > 3600 ? momentOf(wall, zone) : wall - offset;
+    if (at > until) return ticks;
+    if (at >= since) ticks.push({ at, text: tickLabel(at + zoneOffset(at, zone), step) });
+  }
 }
 
-function tickLabel(at, step) {
-  const time = new Date(at * 1000);
+/** The label of a tick, where the clocks show `wall`. */
+function tickLabel(wall, step) {
+  const time = new Date(wall * 1000);
   const day = `${two(time.getUTCMonth() + 1)}-${two(time.getUTCDate())}`;
   if (step >= 30 * 86400) return `${time.getUTCFullYear()}-${day}`;
-  if (step >= 86400 || at % 86400 === 0) return day;
+  if (step >= 86400 || wall % 86400 === 0) return day;
   const minutes = `${two(time.getUTCHours())}:${two(time.getUTCMinutes())}`;
   return step < 60 ? `${minutes}:${two(time.getUTCSeconds())}` : minutes;
 }

@@ -2,19 +2,21 @@
 
 import { DASHES, drawChart, HEIGHT } from "./chart-drawing.js";
 import { csvCell, saveBlob, saveCsv } from "./csv.js";
-import { formatTime } from "./format.js";
+import { formatTime, pageZone } from "./format.js";
 import { colours } from "./theme-colours.js";
 
-/** The rows of the table: the time, then the values of each line. */
-export function tableRows({ columns: { at, mean, low, high }, scale }) {
+/** The rows of the table: the time as text (in UTC unless given), then the values of each line. */
+export function tableRows({ columns: { at, mean, low, high }, scale }, timeText = utcText) {
   // Whole numbers (totals) stay exact, as in the tables of the server.
   const digits = (value) => (Number.isInteger(value) ? value : Number(value.toPrecision(7)));
   const cell = (value) => (Number.isNaN(value) ? "" : String(digits(value * scale)));
   return Array.from(at, (one, i) => [
-    new Date(one * 1000).toISOString(),
+    timeText(one),
     ...mean.flatMap((values, line) => (low ? [low[line][i], values[i], high[line][i]] : [values[i]]).map(cell)),
   ]);
 }
+
+const utcText = (at) => new Date(at * 1000).toISOString();
 
 /** The names of the columns, without that of the time. */
 export function columnNames({ columns, lines, options }) {
@@ -66,6 +68,10 @@ export function savePicture(chart) {
     context.fillText(chart.lines[place].name, 44, y);
   });
   context.fillStyle = ink.text;
-  context.fillText(chart.window.map(formatTime).join(" to "), 12, HEIGHT + line * (shown.length + 0.5));
+  context.fillText(
+    `${chart.window.map(formatTime).join(" to ")} (${pageZone()})`,
+    12,
+    HEIGHT + line * (shown.length + 0.5),
+  );
   canvas.toBlob((blob) => saveBlob(blob, `${fileName(chart)}.png`), "image/png");
 }

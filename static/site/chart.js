@@ -337,8 +337,8 @@ export class Chart {
     if (!this.details.open) return;
     const table = this.details.querySelector("table");
     const row = (cells, tag) => element("tr", {}, ...cells.map((text) => element(tag, {}, text)));
-    table.tHead.replaceChildren(row(["Time (UTC)", ...columnNames(this)], "th"));
-    const rows = tableRows(this)
+    table.tHead.replaceChildren(row(["Time", ...columnNames(this)], "th"));
+    const rows = tableRows(this, formatTime)
       .reverse()
       .slice(0, this.options.rows ?? 60);
     table.tBodies[0].replaceChildren(...rows.map((cells) => row(cells, "td")));

@@ -1,13 +1,11 @@
 // 'Copy as curl': the act of a form as a command for the API, with the token in a variable of the shell.
+import { momentOf, pageZone } from "./format.js";
 
 const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 /** The instant of a time that was typed in a time zone. */
 export function typedInstant(text, zone) {
-  const clock = new Intl.DateTimeFormat("sv-SE", { timeZone: zone, dateStyle: "short", timeStyle: "medium" });
-  const offset = (at) => Date.parse(`${clock.format(at).replace(" ", "T")}Z`) - at;
-  const typed = Date.parse(`${text}Z`);
-  return new Date(typed - offset(typed - offset(typed))).toISOString();
+  return new Date(momentOf(Date.parse(`${text}Z`) / 1000, zone) * 1000).toISOString();
 }
 
 /** What a field of a form has, as the API takes it under a name: `kind` is that of its input, `zone` that of times. */
@@ -59,7 +57,7 @@ async function copy(button) {
   const body = curlBody(JSON.parse(button.dataset.body), (field, apiName) => {
     const [name, values] = fieldValues(field, given);
     const input = form.elements.namedItem(name);
-    return input ? apiValue(apiName, values, kindOf(input), button.dataset.zone) : undefined; // left out
+    return input ? apiValue(apiName, values, kindOf(input), pageZone()) : undefined; // left out
   });
   const command = curlCommand(method, new URL(path, location.href).href, body);
   // Browsers have no clipboard for sites without TLS.

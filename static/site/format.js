@@ -27,8 +27,50 @@ export function formatDuration(seconds) {
 /** A moment (seconds since 1970) in ISO 8601, UTC, to the second and without its zone. */
 export const isoTime = (at) => new Date(Math.round(at) * 1000).toISOString().slice(0, 19);
 
-/** A moment as people read it, to the second. */
-export const formatTime = (at) => `${isoTime(at).replace("T", " ")} UTC`;
+/** The zone of the page's times. */
+export const pageZone = () => globalThis.document?.documentElement.dataset.zone ?? "UTC";
+
+const FIELDS = {
+  year: "numeric",
+  month: "2-digit",
+  day: "2-digit",
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+};
+const clocks = new Map();
+
+/** The clock of a zone; UTC where this browser does not know it. */
+function clockOf(zone) {
+  if (!clocks.has(zone)) {
+    try {
+      clocks.set(zone, new Intl.DateTimeFormat("en", { ...FIELDS, hourCycle: "h23", timeZone: zone }));
+    } catch {
+      clocks.set(zone, null);
+    }
+  }
+  return clocks.get(zone);
+}
+
+/** How far the clocks of a zone are ahead of UTC at a moment, s. */
+export function zoneOffset(at, zone = pageZone()) {
+  const clock = zone === "UTC" ? null : clockOf(zone);
+  if (!clock) return 0;
+  const whole = Math.floor(at);
+  const part = Object.fromEntries(clock.formatToParts(whole * 1000).map(({ type, value }) => [type, Number(value)]));
+  return Date.UTC(part.year, part.month - 1, part.day, part.hour, part.minute, part.second) / 1000 - whole;
+}
+
+/** The moment at which the clocks of a zone show `wall`, seconds as if it were UTC. */
+export function momentOf(wall, zone = pageZone()) {
+  return wall - zoneOffset(wall - zoneOffset(wall, zone), zone);
+}
+
+/** A moment on the clocks of the page's zone, as a field of a form has it. */
+export const localTime = (at) => isoTime(at + zoneOffset(at));
+
+/** A moment as people read it, to the second, in the page's zone. */
+export const formatTime = (at) => localTime(at).replace("T", " ");
 
 /** A number of an axis, short: '12.5k', '3G'. */
 export function formatShort(value) {

@@ -24,6 +24,7 @@ from accounts.visibility import visible_or_404
 from core.errors import Conflict, FalconWebError, Invalid, Unavailable
 from core.forms import service_errors_in
 from core.text import parse_id
+from core.zones import MINUTE, local_words
 from telemetry.alerts import route_services, rule_services
 from telemetry.alerts.facts import active_rule, enabled_built_ins
 from telemetry.alerts.forms import RouteForm, RuleForm, SilenceForm
@@ -139,8 +140,8 @@ def add_silence(request: HttpRequest) -> HttpResponse:
     form = SilenceForm(request.POST)
     row = _saved(form, partial(route_services.silence_add, person=person_of(request)))
     if row is not None:
-        times = f" ({row.times.words} UTC)" if row.times is not None else ""
-        messages.success(request, f"Silenced{times} until {row.ends_at:%Y-%m-%d %H:%M} UTC: {row.scope_words}.")
+        times = f" ({row.times.words})" if row.times is not None else ""
+        messages.success(request, f"Silenced{times} until {local_words(row.ends_at, MINUTE)}: {row.scope_words}.")
         return redirect("alerts:silences")
     return render(request, "telemetry/alerts/silence_add.html", {"form": form}, status=400)
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from accounts.models import Tenant
 from core.database import natural
-from core.forms import UtcMinuteField
+from core.forms import MinuteField
 from core.week import DAYS, WEEK
 from fabric.inventory.models import Chassis, Device, Drawer, Port
 from telemetry.alerts.models import MAX_TEXT_LENGTH, AlertSeverity, Route, Rule, Scoped
@@ -143,8 +143,8 @@ def _rule_choices() -> list[tuple[str, Any]]:
 class SilenceForm(ScopedForm):
     what = forms.ChoiceField(label="Rule", required=False, choices=_rule_choices)
     severity = forms.ChoiceField(label="Severity", required=False, choices=[("", "any"), *AlertSeverity.choices])
-    starts_at = UtcMinuteField(label="From (UTC)", required=False, help_text="Empty: now.")
-    ends_at = UtcMinuteField(label="Until (UTC)", initial=lambda: timezone.now() + timedelta(hours=2))
+    starts_at = MinuteField(label="From", required=False, help_text="Empty: now.")
+    ends_at = MinuteField(label="Until", initial=lambda: timezone.now() + timedelta(hours=2))
     from_time = _time_field("Time from (UTC)", "Both empty: all of the time.")
     until_time = _time_field("Time until (UTC)", "Of the next day where it is not later.")
     days = forms.TypedMultipleChoiceField(

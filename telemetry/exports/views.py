@@ -20,6 +20,7 @@ from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, MenuEntry, declar
 from core.downloads import csv_download, csv_table
 from core.errors import FalconWebError, Invalid
 from core.text import parse_id
+from core.zones import MINUTE, local_words
 from telemetry.exports import selectors, services
 from telemetry.exports.files import run_download
 from telemetry.exports.forms import ExportForm, initial_from_query
@@ -229,7 +230,7 @@ def _render_form(request: HttpRequest, form: ExportForm, row: ExportDefinition |
 def _added_sentence(row: ExportDefinition) -> str:
     if row.is_stream:
         return "Saved. It starts within seconds and runs continuously."
-    return "Saved." if row.schedule == "none" else f"Saved. The first run is at {row.next_at:%Y-%m-%d %H:%M} UTC."
+    return f"Saved. The first run is at {local_words(row.next_at, MINUTE)}." if row.next_at else "Saved."
 
 
 RUN_ROWS_PER_PAGE = 50

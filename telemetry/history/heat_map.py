@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -12,12 +13,14 @@ from numpy.typing import NDArray
 
 from accounts.models import User
 from accounts.visibility import visible_or_404
+from core.zones import local_words
 from fabric.inventory.models import Drawer, Slot
 from telemetry.history.encoding import round_significant
-from telemetry.history.rules import HOUR, METRICS, TimeRange, iso_utc
+from telemetry.history.rules import HOUR, METRICS, TimeRange
 from telemetry.history.selectors import HistoryGap, read_history
 
 MAX_CELLS: Final = 96  # of a slot: quarters of an hour of a day
+LONGEST_DAY_CELLS: Final = MAX_CELLS + 4  # the clocks were set back
 # °C; limits between the steps of colour; accelerators are throttled at the last.
 COLOUR_STEPS: Final = (30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0)
 
@@ -76,20 +79,33 @@ def draw_heat_map(found: HeatMap) -> dict[str, Any]:
                 continue
             step = sum(high >= limit for limit in COLOUR_STEPS)
             x = LEFT + (max(at, found.span.since) - found.span.since) / seconds * WIDTH
-            words = f"{row.slot.name}, {iso_utc(at)[11:16]} UTC: highest {high:.1f} °C, mean {mean:.1f} °C"
+            words = f"{row.slot.name}, {time_of_day(at)}: highest {high:.1f} °C, mean {mean:.1f} °C"
             cells.append({"x": x, "width": found.step / seconds * WIDTH, "step": step, "words": words})
         name = f"Slot {row.slot.number}" if row.slot.number else row.slot.name
         rows.append({"name": name, "whole": row.slot.name, "y": TOP + place * ROW_HEIGHT, "cells": cells})
     foot = TOP + len(rows) * ROW_HEIGHT
-    count = round(seconds / HOUR)
-    hours = [(LEFT + hour / count * WIDTH, f"{hour:02d}:00") for hour in range(0, count + 1, LABEL_HOURS)]
+    count = hour_count(found)
+    hours = [
+        (LEFT + hour / count * WIDTH, time_of_day(found.span.since + hour * HOUR) if hour < count else "24:00")
+        for hour in range(0, count + 1, LABEL_HOURS)
+    ]
     return {"names": NAMES, "width": LEFT + WIDTH + 24, "height": foot + 24, "rows": rows, "hours": hours,
             "text_y": foot + 16}  # fmt: skip
 
 
+def time_of_day(at: float) -> str:
+    """Return a Unix time as the time of day in the person's zone."""
+    return local_words(datetime.fromtimestamp(at, UTC), "%H:%M")
+
+
+def hour_count(found: HeatMap) -> int:
+    """Return how many hours a heat map has: a day on which the clocks change has 23 or 25."""
+    return round(found.span.seconds / HOUR)
+
+
 def hourly_highs(found: HeatMap) -> list[dict[str, Any]]:
     """Return the heat map as a table: the highest temperature of each slot, and of each of its hours, '' for none."""
-    count = round(found.span.seconds / HOUR)
+    count = hour_count(found)
     places = ((found.at - found.span.since) // HOUR).astype(int)
     table = []
     for row in found.rows:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from core.errors import Invalid
 from core.text import parse_id
+from core.zones import UNCLEAR
 
 Combine = Literal["sum", "mean", "highest", "lowest"]
 Floats = NDArray[np.floating[Any]]
@@ -159,7 +160,8 @@ def _parse_absolute(text: str, field: str) -> float:
         parsed = datetime.fromisoformat(re.sub(r" (\d\d:\d\d)$", r"+\1", text) if "T" in text else text)
         found = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError, OSError) as error:
-        raise Invalid(f"'{field}' is not a valid time.", errors={field: TIME_HINT}) from error
+        sentence = f"This time {UNCLEAR}" if text.endswith("]") else f"'{field}' is not a valid time."
+        raise Invalid(sentence, errors={field: TIME_HINT}) from error
     return found if math.isfinite(found) else LATEST + 1
 
 

@@ -15,6 +15,7 @@ from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import person_of
@@ -25,9 +26,18 @@ from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid, NotFound
 from core.text import parse_id
+from core.zones import field_text
 from fabric.inventory.models import Chassis, Drawer, Host
 from telemetry.history import rules
-from telemetry.history.heat_map import COLOUR_STEPS, draw_heat_map, heat_map, hourly_highs
+from telemetry.history.heat_map import (
+    COLOUR_STEPS,
+    LONGEST_DAY_CELLS,
+    draw_heat_map,
+    heat_map,
+    hour_count,
+    hourly_highs,
+    time_of_day,
+)
 from telemetry.history.models import Dashboard, DashboardPanel
 from telemetry.history.selectors import measured_metrics
 from telemetry.history.services import (
@@ -65,8 +75,8 @@ def telemetry(request: HttpRequest) -> HttpResponse:
     context = {
         "shown": shown,
         "span": span,
-        "since": rules.iso_utc(span.since),
-        "until": rules.iso_utc(span.until),
+        "since": _typed(span.since),
+        "until": _typed(span.until),
         "subjects": [
             (one, shown.query(subjects=tuple(ref for ref in shown.subjects if ref != one.ref))) for one in found
         ],
@@ -173,39 +183,46 @@ def _query(found: Throughput, name: str, sort: str) -> str:
 @require_GET
 @declare(Audience.EVERYBODY, menu_entry=MenuEntry("Heat map", "Telemetry", 4))
 def heat(request: HttpRequest) -> HttpResponse:
-    """Show the temperatures of a drawer's slots over a day (UTC); `drawer` and `day` are in the URL."""
+    """Show the temperatures of a drawer's slots over a day of the zone; `drawer` and `day` are in the URL."""
     person = person_of(request)
     drawers = list(Drawer.objects.visible_to(person).filter(missing_since=None).select_related("chassis")[:MAX_CHOICES])
-    today = datetime.now(UTC).date()
+    today = timezone.localdate()
     day = _day(request.GET.get("day", ""), today)
     drawer = parse_id(request.GET.get("drawer", "")) or (drawers[0].pk if drawers else 0)
     context: dict[str, Any] = {"drawers": drawers, "day": day, "today": today, "found": None, "steps": COLOUR_STEPS}
     if drawer:
-        begin = datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
-        found = heat_map(
-            person, drawer, rules.range_between(str(int(begin)), str(int(begin + rules.DAY)), now=time.time())
-        )
+        begin, end = (str(int(_midnight(one).timestamp())) for one in (day, day + timedelta(days=1)))
+        span = rules.range_between(begin, end, now=time.time())
+        found = heat_map(person, drawer, span, cells=LONGEST_DAY_CELLS)
         of_day = {
             "subjects": ",".join(f"slot/{row.slot.pk}" for row in found.rows),
             "metrics": "temperature_celsius",
             "since": rules.iso_utc(found.span.since),
             "until": rules.iso_utc(found.span.until),
-            "points": 96,
+            "points": LONGEST_DAY_CELLS,
             "stats": "band",
         }
         context |= {
             "found": found,
             "picture": draw_heat_map(found),
             "hours": hourly_highs(found),
-            "gaps_shown": [
-                (rules.iso_utc(gap.since)[11:16], rules.iso_utc(gap.until)[11:16], gap.reason) for gap in found.gaps
-            ],
+            "hour_names": [time_of_day(found.span.since + hour * rules.HOUR)[:2] for hour in range(hour_count(found))],
+            "gaps_shown": [(time_of_day(gap.since), time_of_day(gap.until), gap.reason) for gap in found.gaps],
             "before": day - timedelta(days=1),
             "after": day + timedelta(days=1) if day < today else None,
-            "day_query": f"metric=temperature_celsius&since={day}T00:00:00Z&until={day}T23:59:59Z",
+            "day_query": f"metric=temperature_celsius&since={of_day['since']}&until={of_day['until']}",
             "csv": f"{reverse('api:telemetry_table')}?{urlencode(of_day)}",
         }
     return render(request, "telemetry/history/heat.html", context)
+
+
+def _typed(at: float) -> str:
+    """Return a Unix time to the second as a field shows it."""
+    return field_text(datetime.fromtimestamp(int(at), UTC))
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=timezone.get_current_timezone())
 
 
 def _day(text: str, today: date) -> date:

@@ -9,6 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
+from core.zones import local_words
 from fabric.inventory.models import Device
 from telemetry.links.counters import FLAPPING
 from telemetry.links.models import LinkCount, LinkSpan
@@ -90,7 +91,7 @@ class LinkView:
     @property
     def stale_label(self) -> str:
         """When it was judged, if it is stale; else ''."""
-        return f"last judged at {self.judged_at:%Y-%m-%d %H:%M:%S} UTC, stale" if self.is_stale else ""
+        return f"last judged at {local_words(self.judged_at)}, stale" if self.judged_at and self.is_stale else ""
 
 
 def link_views(rows: Any) -> list[LinkView]:
@@ -120,7 +121,7 @@ def _reasons(row: Any, level: LinkLevel, judged_at: datetime | None) -> tuple[di
     else:
         return tuple(row.reasons)
     if judged_at is not None:
-        sentence += f" When it was last judged, at {judged_at:%Y-%m-%d %H:%M:%S} UTC, it was {row.verdict_level}."
+        sentence += f" When it was last judged, at {local_words(judged_at)}, it was {row.verdict_level}."
     return ({"code": "unknown", "level": level.value, "sentence": sentence},)
 
 
@@ -150,9 +151,9 @@ def draw_timeline(spans: Iterable[LinkSpan], *, since: datetime, until: datetime
 
 
 def span_title(span: LinkSpan) -> str:
-    """Return a state in words: 'up, x16, 256 Gb/s: … until … UTC'."""
-    end = f"{span.until:%Y-%m-%d %H:%M:%S}" if span.until is not None else "now"
-    return f"{', '.join(state_labels(span))}: {span.since:%Y-%m-%d %H:%M:%S} until {end} UTC"
+    """Return a state in words: 'up, x16, 256 Gb/s: … until …'."""
+    end = local_words(span.until) if span.until is not None else "now"
+    return f"{', '.join(state_labels(span))}: {local_words(span.since)} until {end}"
 
 
 def state_labels(span: LinkSpan) -> Sequence[str]:
@@ -178,7 +179,11 @@ def _ticks(since: datetime, until: datetime) -> list[dict[str, Any]]:
     form = "%H:%M" if whole <= timedelta(days=1) else "%m-%d %H:%M" if whole <= timedelta(days=3) else "%m-%d"
     anchors = ["start", *["middle"] * (TICKS - 1), "end"]
     return [
-        {"x": round(WIDTH * place / TICKS, 2), "words": f"{since + whole * place / TICKS:{form}}", "anchor": anchor}
+        {
+            "x": round(WIDTH * place / TICKS, 2),
+            "words": local_words(since + whole * place / TICKS, form),
+            "anchor": anchor,
+        }
         for place, anchor in enumerate(anchors)
     ]
 

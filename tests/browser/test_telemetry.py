@@ -96,7 +96,7 @@ def test_what_is_hovered_is_marked_at_the_same_instant_in_all(page: Page) -> Non
     page.mouse.move(plot["x"] + plot["width"] - 40, plot["y"] + 80)
     for chart in (charts.nth(0), charts.nth(1)):
         expect(chart.locator(".chart-cross")).to_be_visible()
-        expect(chart.locator(".chart-instant")).to_contain_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"))
+        expect(chart.locator(".chart-instant")).to_contain_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"))
     instants = charts.locator(".chart-instant").all_inner_texts()
     assert instants[0] == instants[1]
     page.mouse.move(5, 5)

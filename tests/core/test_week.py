@@ -33,5 +33,5 @@ def test_times_are_those_of_utc_and_are_said_in_words() -> None:
     times = WeeklyTimes(begins=time(2), ends=time(4), days=(0, 1))
     assert times.includes(datetime(2026, 3, 1, 8, tzinfo=there))
     assert not times.includes(datetime(2026, 3, 1, 3, tzinfo=there))
-    assert times.words == "Mon, Sun, 02:00 to 04:00"
+    assert times.words == "Mon, Sun, 02:00 to 04:00 UTC"
     assert (days_label(()), days_label(range(7))) == ("each day", "each day")

@@ -31,6 +31,26 @@ test("labels have seconds below a minute, days at midnight, and years over month
   assert.match(labels("2025-01-01T00:00:00", "2026-01-01T00:00:00", 4)[0], /^2025-\d\d-\d\d$/);
 });
 
+test("days begin at midnight of the zone, also after the clocks were set", () => {
+  const ticks = (since, until, most, zone) =>
+    timeTicks(at(since), at(until), most, zone).map((one) => [one.at, one.text]);
+  assert.deepEqual(ticks("2026-03-28T12:00:00", "2026-03-30T12:00:00", 4, "Europe/Berlin"), [
+    [at("2026-03-28T23:00:00"), "03-29"],
+    [at("2026-03-29T10:00:00"), "12:00"],
+    [at("2026-03-29T22:00:00"), "03-30"],
+    [at("2026-03-30T10:00:00"), "12:00"],
+  ]);
+  // 02:00 comes twice.
+  assert.deepEqual(
+    ticks("2026-10-24T23:30:00", "2026-10-25T02:30:00", 4, "Europe/Berlin").map(([, text]) => text),
+    ["02:00", "02:00", "03:00"],
+  );
+  assert.deepEqual(ticks("2026-03-01T00:00:00", "2026-03-01T02:00:00", 2, "Asia/Kolkata"), [
+    [at("2026-03-01T00:30:00"), "06:00"],
+    [at("2026-03-01T01:30:00"), "07:00"],
+  ]);
+});
+
 test("the end of an axis leaves a margin of 5 % and is 1, 2 or 5 times a power of 10", () => {
   assert.deepEqual([0.95, 0.96, 1.9, 1.95, 4.8, 9.6].map(roundedUp), [1, 2, 2, 5, 10, 20]);
   assert.deepEqual([0, -3, NaN].map(roundedUp), [0, 0, 0]);

@@ -9,6 +9,8 @@ import {
   formatTime,
   formatValue,
   isoTime,
+  momentOf,
+  zoneOffset,
 } from "../../static/site/format.js";
 
 const table = (format, cases) => {
@@ -59,9 +61,28 @@ test("numbers of an axis are short", () => {
   ]);
 });
 
-test("a moment is in UTC, to the second", () => {
+test("a moment is in the zone of the page, UTC where there is none, to the second", () => {
   assert.equal(isoTime(1.6), "1970-01-01T00:00:02");
-  assert.equal(formatTime(0), "1970-01-01 00:00:00 UTC");
+  assert.equal(formatTime(0), "1970-01-01 00:00:00");
+  globalThis.document = { documentElement: { dataset: { zone: "Asia/Tokyo" } } };
+  assert.equal(formatTime(0), "1970-01-01 09:00:00");
+  delete globalThis.document;
+});
+
+test("the clocks of a zone are set in spring and in autumn, and an unknown zone is UTC", () => {
+  const at = (text) => Date.parse(text) / 1000;
+  table(
+    (text) => zoneOffset(at(text), "Europe/Berlin") / 3600,
+    [
+      ["2026-03-29T00:59:59Z", 1],
+      ["2026-03-29T01:00:00Z", 2],
+      ["2026-10-25T00:59:59Z", 2],
+      ["2026-10-25T01:00:00Z", 1],
+    ],
+  );
+  assert.equal(zoneOffset(-1.5, "Asia/Kolkata"), 5.5 * 3600);
+  assert.equal(zoneOffset(0, "Nowhere/Town"), 0);
+  assert.equal(momentOf(at("2026-03-29T12:00:00Z"), "Europe/Berlin"), at("2026-03-29T10:00:00Z"));
 });
 
 test("a share is at most 100 %", () => {

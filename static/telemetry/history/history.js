@@ -7,7 +7,7 @@ import { Chart, chartsOf } from "../../site/chart.js";
 import { lineStyles } from "../../site/chart-drawing.js";
 import { reload } from "../../site/chart-schedule.js";
 import { element } from "../../site/dom.js";
-import { formatDuration, isoTime } from "../../site/format.js";
+import { formatDuration, formatTime, localTime } from "../../site/format.js";
 import { limitsOf } from "../alerts/limits.js";
 import { LineValues } from "../live/readings.js";
 import { movedRange, queryText, rangeOf, zoomQuery } from "./time-range.js";
@@ -90,7 +90,7 @@ function show(panel, found) {
   chart.options.seconds = view.seconds;
   chart.options.span = view.live
     ? `of the last ${formatDuration(view.seconds)}`
-    : `from ${isoTime(found.since)} to ${isoTime(found.until)} UTC`;
+    : `from ${formatTime(found.since)} to ${formatTime(found.until)}`;
   chart.set(found, view.live ? null : [found.since, found.until]);
   chart.button.hidden = !view.live;
   showLimits(panel);
@@ -197,7 +197,7 @@ function showRange() {
     if (link.dataset.range === range.name) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");
   }
-  for (const one of ["since", "until"]) document.getElementById(one).value = isoTime(view[one]);
+  for (const one of ["since", "until"]) document.getElementById(one).value = localTime(view[one]);
   pauseAll.hidden = !view.live;
   updateLinks(query);
   reload(chartsOf(place));

@@ -219,7 +219,7 @@ def test_a_verdict_that_no_reading_confirms_any_more_is_told_as_one_of_then(lab:
     assert shown_to() == ("degraded", True, then.isoformat()[:19])
     for page in pages:
         assert "stale" in client.get(page).content.decode(), page
-    assert f"Last judged at {then:%Y-%m-%d %H:%M:%S} UTC, stale" in client.get(f"/links/{port.pk}/").content.decode()
+    assert f"Last judged at {then:%Y-%m-%d %H:%M:%S}, stale" in client.get(f"/links/{port.pk}/").content.decode()
     assert "was degraded (last judged at" in client.get("/").content.decode()
     text = b"".join(client.get("/links/links.csv").streaming_content).decode()  # type: ignore[attr-defined]
     assert {(row["stale"], row["judged_at"][:19]) for row in csv.DictReader(io.StringIO(text))} == {
