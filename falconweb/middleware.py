@@ -15,7 +15,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, resolve_url
 from django.urls import Resolver404, resolve
@@ -187,7 +187,7 @@ def zone_middleware(get_response: GetResponse) -> GetResponse:
             return get_response(request)
         given = request.GET
         if request.method in SAFE_METHODS and (typed := zone_named(given.get("typed_in", ""))):
-            return redirect(f"{request.path}?{_exact_query(given, typed)}")
+            return HttpResponseRedirect(f"?{_exact_query(given, typed)}")  # relative: '//name/' is no other site
         names = (given.get("zone"), getattr(request.user, "zone", ""), request.COOKIES.get(ZONE_COOKIE))
         with timezone.override(next((one for name in names if (one := zone_named(name or ""))), UTC)):
             return get_response(request)

@@ -1,5 +1,5 @@
 // Axes: where their ends and ticks are, and the labels of those. Times are seconds since 1970.
-import { momentOf, pageZone, zoneOffset } from "./format.js";
+import { momentOf, zoneOffset } from "./format.js";
 
 const STEPS = [
   [1, [1, 2, 5, 10, 15, 30]],
@@ -10,7 +10,7 @@ const STEPS = [
 const two = (number) => String(number).padStart(2, "0");
 
 /** The ticks of a time axis, at most `most`: [{ at, text }]. The label of a tick at midnight is its day. */
-export function timeTicks(since, until, most = 6, zone = pageZone()) {
+export function timeTicks(since, until, most = 6, zone = "UTC") {
   const step = STEPS.find((one) => (until - since) / one <= most) ?? STEPS.at(-1);
   const ticks = [];
   const offset = zoneOffset(since, zone);

@@ -32,8 +32,8 @@ export function lineStyles(series) {
   return series.map((one) => ({ colour: things.indexOf(one.thing), dash: names[quantities.indexOf(one.quantity)] }));
 }
 
-/** Draw axes, lines and limits. A view is { width, window, ends, scale, ticks, gaps, ink, columns, lines, limits,
- * banded }, each line with its index in the columns (place), its colour and dash, each limit with its severity. */
+/** Draw axes, lines and limits. A view is { width, window, zone, ends, scale, ticks, gaps, ink, columns, lines,
+ * limits, banded }, each line with its index in the columns (place), its colour and dash, each limit with its severity. */
 export function drawChart(context, view) {
   const { x, since, until, right } = timeScale(view.window, view.width);
   const [bottom, top] = view.ends;
@@ -57,7 +57,7 @@ export function drawChart(context, view) {
   context.restore();
 }
 
-function axes(context, { ink, ticks, gaps }, { x, since, until, bottom, top, right, foot }) {
+function axes(context, { ink, ticks, gaps, zone }, { x, since, until, bottom, top, right, foot }) {
   context.font = ink.font;
   context.lineWidth = 1;
   context.strokeStyle = ink.grid;
@@ -73,7 +73,7 @@ function axes(context, { ink, ticks, gaps }, { x, since, until, bottom, top, rig
   }
   context.textBaseline = "top";
   context.textAlign = "center";
-  for (const { at, text } of timeTicks(since, until, mostTicks(right - MARGIN.left))) {
+  for (const { at, text } of timeTicks(since, until, mostTicks(right - MARGIN.left), zone)) {
     const place = Math.round(x(at)) + 0.5;
     context.moveTo(place, MARGIN.top);
     context.lineTo(place, foot);

@@ -13,7 +13,7 @@ import "./chart-print.js";
 import { charts, register, scheduleDraw, unregister } from "./chart-schedule.js";
 import { Columns } from "./columns.js";
 import { element, svgElement } from "./dom.js";
-import { formatTime, formatValue } from "./format.js";
+import { formatTime, formatValue, pageZone } from "./format.js";
 import { pointByKey } from "./keyboard.js";
 import { colours } from "./theme-colours.js";
 
@@ -201,6 +201,7 @@ export class Chart {
       width: this.width,
       ratio: devicePixelRatio || 1,
       window: this.window,
+      zone: pageZone(), // a worker has no page to read it from
       ends: this.ends,
       scale: this.scale,
       ticks: this.options.ticks,

@@ -62,7 +62,8 @@ def browser() -> Iterator[Browser]:
 @contextmanager
 def opened(browser: Browser, site: RunningSite, **options: Any) -> Iterator[BrowserContext]:
     """Open a context on the site, which nobody has signed in to."""
-    context = browser.new_context(**{"base_url": site.address, "reduced_motion": "reduce", **options})
+    usual = {"base_url": site.address, "reduced_motion": "reduce", "timezone_id": "UTC"}
+    context = browser.new_context(**{**usual, **options})
     context.set_default_timeout(PATIENCE)
     context.add_init_script(COUNT_FETCHES)
     yield context

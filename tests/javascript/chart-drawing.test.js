@@ -89,6 +89,14 @@ test("a line goes from point to point, and one reading between gaps is a dot", (
   assert.equal(of("rect").at(-1)[0], x(50) - 0.5);
 });
 
+test("times of the axis are in the zone of the view, also in a worker, which has no page", () => {
+  const { context, of } = recorder();
+  drawChart(context, viewOf(new Columns(1), { window: [0, 7200], zone: "Asia/Tokyo" }));
+  const texts = of("fillText").map(([text]) => text);
+  assert.ok(texts.includes("10:00"), texts.join());
+  assert.ok(!texts.includes("01:00"), texts.join());
+});
+
 test("gaps are marked along the foot, as far as they are in the range", () => {
   const { context, of } = recorder();
   const gaps = [
