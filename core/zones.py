@@ -12,7 +12,7 @@ from django.utils.dateparse import parse_date, parse_datetime
 
 ZONE_COOKIE: Final = "zone"
 MINUTE: Final = "%Y-%m-%d %H:%M %Z"  # a form of local_words
-UNCLEAR: Final = "comes twice there or not at all, as the clocks change. Give an earlier or a later one."
+UNCLEAR: Final = "comes twice or not at all, as the clocks change. Give an earlier or a later one."
 
 
 @cache
