@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Final
 
 import redis
 from asgiref.sync import async_to_sync
@@ -61,10 +61,13 @@ def publish_access_changed(sender: Any, **kwargs: Any) -> None:
     _publish(ACCESS_CHANNEL, "", "sockets were not notified of a change of access")
 
 
+NO_ACCESS: Final = {"last_login", "previous_login", "notices_seen_at", "tour_step", "zone"}
+
+
 @receiver(post_save, sender=User)
 def publish_person_changed(sender: Any, update_fields: frozenset[str] | None = None, **kwargs: Any) -> None:
     """Make open sockets recheck access when a person changed, other than in what gives no access."""
-    if not update_fields or not update_fields <= {"last_login", "previous_login", "notices_seen_at", "tour_step"}:
+    if not update_fields or not update_fields <= NO_ACCESS:
         transaction.on_commit(lambda: publish_access_changed(sender))
 
 

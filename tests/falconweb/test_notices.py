@@ -66,13 +66,14 @@ def test_to_see_them_is_one_post_and_each_persons_own(lab: Lab, owner: User) -> 
     assert shown(lab.clients["administrator"])["unseen"] == before > 0
 
 
-def test_to_see_them_or_to_take_the_tour_checks_the_access_of_no_socket(
+def test_to_see_them_to_take_the_tour_or_to_choose_a_zone_checks_the_access_of_no_socket(
     lab: Lab, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
 ) -> None:
     client = lab.clients["owner"]
     with django_capture_on_commit_callbacks() as committed:
         client.post(reverse("notices"))
         client.post(reverse("tour"), {"step": "2"})
+        client.post(reverse("accounts:account_zone"), {"zone": "Asia/Tokyo"})
     assert committed == []
     with django_capture_on_commit_callbacks() as committed:
         User.objects.get(username="owner").save(update_fields=["role"])
