@@ -322,6 +322,7 @@ def _dashboard_charts(person: User, panels: list[DashboardPanel], chosen: dict[s
             "kind": panel.view.variable,
             "span": span,
             "query": view.query(subjects=seen) if seen else "",
+            "of": by_ref[seen[0]].full_name if len(seen) == 1 else "",
             "missing": len(view.subjects) - len(seen),
             "charts": charts[:MAX_PANEL_CHARTS],
             "more": len(charts) - MAX_PANEL_CHARTS,
