@@ -53,8 +53,9 @@ def dashboard_change(
     position: int | None = None,
     shared: bool | None = None,
 ) -> Dashboard:
-    """Change a dashboard's name, first view, position (from 1) or audience; raises NotFound, Forbidden, Invalid,
-    Conflict.
+    """Change a dashboard's name, first view, position (from 1), or whether it is shared.
+
+    Raises NotFound, Forbidden, Invalid, and Conflict for a taken name.
     """
     with audited(Action.DASHBOARD_CHANGE, actor=person) as act:
         row = _locked(person, pk)

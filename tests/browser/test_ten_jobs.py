@@ -224,7 +224,7 @@ def the_traffic_of_two_ports_pinned_and_saved(person: Visitor) -> None:
         person.press("Enter")
         person.click(page.locator("#results a").first)
         expect(page.locator("#results")).to_have_count(0)
-    person.write(page.locator("#name"), "Two ports")
+    person.write(page.locator("#name"), f"Two ports {time.time_ns()}")
     person.press("Enter")
     expect(page.get_by_text("was pinned")).to_be_visible()
     for name in ("PNG", "CSV"):
