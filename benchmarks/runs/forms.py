@@ -36,7 +36,7 @@ TINY_PRESET: Final = "tiny"
 # What a tiny training of the form takes: long enough to watch its loss and its links.
 WATCHED_SECONDS: Final = 25.0
 WATCHED_GPUS: Final = 2
-WATCHED_CPU_STEPS: Final = 200  # of PyTorch on a CPU, of whose speed nothing is known: some 0.1 s each
+WATCHED_CPU_STEPS: Final = 120  # of PyTorch on a CPU, of whose speed nothing is known: 0.1 to 0.3 s each
 
 
 @dataclass(frozen=True, kw_only=True)
