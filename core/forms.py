@@ -88,4 +88,7 @@ class MinuteField(forms.DateTimeField):
             if error.code == "ambiguous_timezone":
                 raise ValidationError(f"This time {UNCLEAR}", code=error.code) from error
             raise
-        return found and found.astimezone(UTC)
+        try:
+            return found and found.astimezone(UTC)
+        except OverflowError as error:  # at either end of the calendar
+            raise ValidationError(self.error_messages["invalid"], code="invalid") from error

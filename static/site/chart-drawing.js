@@ -33,7 +33,8 @@ export function lineStyles(series) {
 }
 
 /** Draw axes, lines and limits. A view is { width, window, zone, ends, scale, ticks, gaps, ink, columns, lines,
- * limits, banded }, each line with its index in the columns (place), its colour and dash, each limit with its severity. */
+ * limits, banded }, each line with its index in the columns (place), its colour and dash, each limit with its
+ * severity. */
 export function drawChart(context, view) {
   const { x, since, until, right } = timeScale(view.window, view.width);
   const [bottom, top] = view.ends;

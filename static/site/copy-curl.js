@@ -20,7 +20,7 @@ export function apiValue(name, values, kind, zone) {
   return kind === "time" ? value || null : value;
 }
 
-/** A body: `{ field }` stands for what `read` returns of a field for a name. Entries of lists without their count go. */
+/** A body: `{ field }` stands for what `read` returns of a field for a name. List entries without a count go. */
 export function curlBody(body, read, name = "") {
   if (Array.isArray(body))
     return body.map((one) => curlBody(one, read)).filter((one) => one?.count === undefined || one.count > 0);

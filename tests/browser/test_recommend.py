@@ -27,7 +27,7 @@ def ask(page: Page) -> None:
     page.get_by_label("At least GPUs").fill("2")
     page.get_by_label("At most GPUs").fill("2")
     page.get_by_label("GPUs", exact=True).select_option("chassis")
-    page.get_by_label("node-c").check()
+    page.get_by_role("checkbox", name="node-c").check()
     page.get_by_role("button", name="Compare").click()
     expect(page.get_by_role("heading", name="By least time")).to_be_visible()
 

@@ -67,7 +67,8 @@ class Visitor:
         self.press("Control+k")
         self.page.keyboard.type(words)
         expect(self.page.get_by_role("option").first).to_contain_text(hit)
-        self.press("Enter")
+        with self.page.expect_navigation():
+            self.press("Enter")
 
     def select(self, chassis: str, drawer: int, first: int, last: int, host_port: str) -> None:
         """Select the devices of a drawer from one slot to another, and place them on a host port."""
@@ -141,7 +142,7 @@ def settled(person: Visitor) -> None:
 
 def undone(person: Visitor) -> None:
     """Undo the newest task."""
-    person.click(person.page.locator("#tasks li").first.get_by_role("button", name="Undo", exact=True))
+    person.click(person.page.locator("#tasks li").first.locator("[data-undo]"))
     expect(person.page.locator(".impacts li").first).to_be_visible()
     person.click(person.page.locator("#attach-yes"))
     expect(person.page.locator("#tasks li").first).to_contain_text("Undo")
@@ -209,7 +210,7 @@ def a_tenant_its_user_and_two_gpus(person: Visitor) -> None:
     password = page.locator("#secret").input_value()
     person.click(page.get_by_role("button", name=re.compile("^Copy")))
     person.click(page.get_by_role("link", name=re.compile("Create lease")))
-    person.write(page.get_by_label(re.compile("^End")), "2099-11-27T18:00")
+    person.write(page.locator("[name=ends_at]"), "2099-11-27T18:00")
     for place in (0, 1):
         person.check(page.get_by_role("checkbox", name=re.compile("Hold Tesla V100")).nth(place))
     person.click(page.get_by_role("button", name="Create lease"))

@@ -42,7 +42,8 @@ test("memory that is unknown makes the sum a lower bound, or leaves it out", () 
 });
 
 test("runs that hold a GPU are waited for, each once", () => {
-  const words = describeGpus(host({ count: 2, free: 1, run: "‘one’" }), [gpu({ run: "one" }), gpu({ run: "two" })]);
+  const both = [gpu({ run: "one" }), gpu({ run: "two" })];
+  const words = describeGpus(host({ count: 2, free: 1, run: "‘one’" }), both);
   assert.match(words, /The run waits for ‘one’ and ‘two’ to end\.$/);
 });
 

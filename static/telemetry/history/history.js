@@ -1,5 +1,5 @@
 // Charts of any range, live at their right end while it ends now: those of the telemetry page, and of the panels of a
-// dashboard, each with a range of its own. The address of the telemetry page has the whole state, so that back, forward
+// dashboard, each with a range of its own. The address of the charts page has the whole state, so that back, forward
 // and a shared link show the same.
 
 import { axisOf } from "../../site/axes.js";

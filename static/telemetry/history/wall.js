@@ -1,4 +1,4 @@
-// A dashboard on a wall: full screen by a button, and what changes on the dashboard within a minute, in full screen too.
+// A dashboard on a wall: full screen by a button, and what changes on the dashboard within a minute, also then.
 import { updateSubscription } from "../live/live.js";
 import { buildPanels } from "./history.js";
 

@@ -346,7 +346,7 @@ def test_all_before_an_event_is_all_of_it_to_the_microsecond(administrator_clien
 def test_the_form_keeps_a_moment_as_exactly_as_its_fields_can(administrator_client: Client) -> None:
     text = page(administrator_client, "?since=2026-03-01T10:00:00.250Z&until=2026-03-01T11:00")
     assert 'value="2026-03-01T10:00:00.250"' in text
-    assert 'value="2026-03-01T11:00:00"' in text
+    assert 'value="2026-03-01T11:00"' in text
     answer = administrator_client.get(reverse("events:events") + "?since=2026-03-02&until=2026-03-01")
     assert answer.status_code == 400
     assert "later than the begin" in answer.content.decode()
