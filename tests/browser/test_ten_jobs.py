@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ class KeyboardVisitor(Visitor):
     """A person without a pointer, who finds everything by Tab, and by arrows within a group or a picture."""
 
     by_keyboard = True
-    place = "Drawer 1 slot 5"
+    place = "Drawer 2 slot 4"
 
     def focus(self, target: Locator) -> None:
         """Press Tab until the target has the focus; of radio buttons, until one of its group has it."""
@@ -145,7 +146,7 @@ def undone(person: Visitor) -> None:
     person.click(person.page.locator("#tasks li").first.locator("[data-undo]"))
     expect(person.page.locator(".impacts li").first).to_be_visible()
     person.click(person.page.locator("#attach-yes"))
-    expect(person.page.locator("#tasks li").first).to_contain_text("Undo")
+    expect(person.page.locator("#tasks li").first).to_contain_text("Undo:")
     settled(person)
 
 
@@ -210,7 +211,7 @@ def a_tenant_its_user_and_two_gpus(person: Visitor) -> None:
     password = page.locator("#secret").input_value()
     person.click(page.get_by_role("button", name=re.compile("^Copy")))
     person.click(page.get_by_role("link", name=re.compile("Create lease")))
-    person.write(page.locator("[name=ends_at]"), "2099-11-27T18:00")
+    person.write(page.locator("[name=ends_at]"), f"{datetime.now(UTC) + timedelta(days=3):%Y-%m-%dT18:00}")
     for place in (0, 1):
         person.check(page.get_by_role("checkbox", name=re.compile("Hold Tesla V100")).nth(place))
     person.click(page.get_by_role("button", name="Create lease"))
@@ -309,7 +310,7 @@ JOBS: dict[Callable[[Visitor], None], tuple[int, int]] = {
 def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSite]:
     """The site that newcomers find, with a second narrow link."""
     with RunningSite(tmp_path_factory.mktemp("jobs"), arguments=["--demo"]) as site:
-        site.control("falcon-1", "POST", "/faults", {"kind": "link_downgrade", "target": "drawer1slot5", "lanes": 8})
+        site.control("falcon-1", "POST", "/faults", {"kind": "link_downgrade", "target": "drawer2slot4", "lanes": 8})
         yield site
 
 
