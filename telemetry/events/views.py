@@ -210,12 +210,11 @@ def remove_view(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _form_values(given: QueryDict, wanted: EventFilter) -> dict[str, str]:
-    """Return the submitted values for the form; valid times in the format of their field."""
+    """Return the submitted values for the form; valid times in one format, whatever they were given in."""
     told = {name: given.get(name, "") for name in ("since", "until", "message", "person")}
     for name, at in (("since", wanted.since), ("until", wanted.until)):
         if at is not None:
-            # To the second where possible; fields show milliseconds at most.
-            told[name] = f"{at:%Y-%m-%dT%H:%M:%S}" + (f".{at.microsecond // 1000:03d}" if at.microsecond else "")
+            told[name] = at.isoformat()
     return told
 
 
