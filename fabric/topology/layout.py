@@ -70,6 +70,17 @@ class SlotBox:
     planned: str = ""  # where a draft puts the device: 'node-b · H2'
     status: Status | None = None
 
+    @property
+    def css(self) -> str:
+        """Its state as classes of a picture."""
+        device = self.slot.device
+        states = {
+            "detached": device and not device.host_port_id and not device.held_elsewhere,
+            "busy": device and device.operation_summary,
+            "planned": self.planned,
+        }
+        return _classes(f"slot {self.slot.state}", states, self.status)
+
 
 @dataclass(frozen=True)
 class HostPortBox:
@@ -83,6 +94,12 @@ class HostPortBox:
     planned: str = ""  # the host that a draft has it cabled to
     is_marked: bool = False  # a draft changes its cable, or its attachments
     status: Status | None = None
+
+    @property
+    def css(self) -> str:
+        """Its state as classes of a picture."""
+        states = {"downgraded": self.port.downgraded, "drifted": self.port.drift, "planned": self.is_marked}
+        return _classes("host", states, self.status)
 
 
 @dataclass(frozen=True)
@@ -290,6 +307,10 @@ def host_port_box(port: HostPortView, corner: tuple[int, int], marks: DraftMarks
         is_marked=comes or bool(cabled),
         status=status,
     )
+
+
+def _classes(kind: str, states: Mapping[str, object], status: Status | None) -> str:
+    return " ".join([kind, *(name for name, is_it in states.items() if is_it), *([status.level.css] if status else [])])
 
 
 def _status_label(status: Status | None, said: str) -> str:
