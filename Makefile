@@ -19,13 +19,19 @@ CUDA := ^(torch=|nvidia-|cuda-|triton)
 # A site is some ten processes, and the tests start hundreds: each from bytecode that the one before has left.
 unexport PYTHONDONTWRITEBYTECODE
 
+# What translators wrote, compiled.
+CATALOGUES := $(patsubst %.po,%.mo,$(wildcard locale/*/LC_MESSAGES/*.po))
+# A text that is marked in another way than Babel knows, and what a catalogue holds of each: where it stands, on one line.
+TEXTS = $(VENV)/bin/pybabel -q extract -k gettext_lazy -k gettext_noop -k _n:1,2 --no-wrap --add-location=file --sort-by-file \
+	--project FalconWeb --version '' --copyright-holder FalconWeb
+
 .DEFAULT_GOAL := help
-.PHONY: help up test test-postgres attack check format nightly repro perf torch locks sbom audit clean
+.PHONY: help up test test-postgres attack check format nightly texts repro perf torch locks sbom audit clean
 
 help: ## Explain each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: $(VENV)/site.stamp node_modules/site.stamp ## Set everything up and run the site with two simulated chassis (PORT, FALCONWEB_DATA)
+up: $(VENV)/site.stamp node_modules/site.stamp $(CATALOGUES) ## Set everything up and run the site with two simulated chassis (PORT, FALCONWEB_DATA)
 	@$(PYTHON) -m falconweb.launch --demo
 
 # Three for each of two cores: half of what they do is waiting. ROOM=fabric runs one room, ARGS=... goes to pytest, SHUFFLE=1 runs in
@@ -34,7 +40,7 @@ up: $(VENV)/site.stamp node_modules/site.stamp ## Set everything up and run the 
 IN_MEMORY := $(shell [ "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 ] 2>/dev/null && echo TMPDIR=/dev/shm)
 PYTEST = $(IN_MEMORY) $(PYTHON) -m pytest -n 6 --dist loadfile --no-loadscope-reorder $(SHUFFLE:%=--shuffle=%)
 
-test: $(VENV)/dev.stamp node_modules/dev.stamp ## Run the tests, those of pages in Debian's Chromium included (ROOM=fabric, ARGS=..., SHUFFLE=1, REPEAT=5)
+test: $(VENV)/dev.stamp node_modules/dev.stamp $(CATALOGUES) ## Run the tests, those of pages in Debian's Chromium included (ROOM=fabric, ARGS=..., SHUFFLE=1, REPEAT=5)
 	@$(PYTHON) -m tests.chromium
 	@for run in $$(seq $(or $(REPEAT),1)); do $(PYTEST) $(ROOM:%=tests/%) $(ARGS) || exit 1; done
 
@@ -43,17 +49,17 @@ ON_POSTGRES := $(foreach name,inventory/test_sync leases/test_grants leases/test
 	plans/test_plans,tests/fabric/$(name).py) \
 	$(foreach name,alerts events exports history links,tests/telemetry/$(name))
 
-test-postgres: $(VENV)/dev.stamp ## Run tests of what asks the database on PostgreSQL, where Debian's is installed
+test-postgres: $(VENV)/dev.stamp $(CATALOGUES) ## Run tests of what asks the database on PostgreSQL, where Debian's is installed
 	@$(PYTHON) -m tests.postgres -n 4 --dist loadfile --no-loadscope-reorder $(SHUFFLE:%=--shuffle=%) $(ON_POSTGRES) $(ARGS)
 
 # Who sends what nobody may, who writes to Redis or into the data folder, stops processes or sets clocks.
 ATTACKS := tests/access tests/test_hostile_text.py tests/core/test_sqlite_damage.py tests/telemetry/store/test_renewal.py \
 	$(foreach name,cache redis_away database_away watchdog,tests/falconweb/test_$(name).py)
 
-attack: $(VENV)/dev.stamp node_modules/dev.stamp ## Run what attacks the site, at length; part of nightly
+attack: $(VENV)/dev.stamp node_modules/dev.stamp $(CATALOGUES) ## Run what attacks the site, at length; part of nightly
 	@HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "nightly or not nightly" --timeout 3600 $(ATTACKS) $(ARGS)
 
-check: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/dev.stamp ## Run ruff, djangofmt, Biome, mypy strict, import-linter, migrations, OpenAPI schema, deployment checks
+check: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/dev.stamp $(CATALOGUES) ## Run ruff, djangofmt, Biome, mypy strict, import-linter, migrations, OpenAPI schema, deployment checks
 	@$(VENV)/bin/ruff check $(ROOMS)
 	@$(VENV)/bin/ruff format --check $(ROOMS)
 	@$(VENV)/bin/djangofmt --quiet --check templates || { echo "Format them: $(VENV)/bin/djangofmt templates"; exit 1; }
@@ -72,16 +78,23 @@ format: $(VENV)/dev.stamp node_modules/dev.stamp ## Format Python, templates, Ja
 	@$(VENV)/bin/djangofmt --quiet templates
 	@$(BIOME) format --write
 
-nightly: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/dev.stamp ## Run all tests at length: 5,000 steps of plans, half an hour of soak, every fault; then PostgreSQL twice
+nightly: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/dev.stamp $(CATALOGUES) ## Run all tests at length: 5,000 steps of plans, half an hour of soak, every fault; then PostgreSQL twice
 	@$(PYTHON) -m tests.chromium
 	@HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "nightly or not nightly" --timeout 3600 $(ARGS)
 	@$(MAKE) test-postgres ARGS='-m "nightly or not nightly" $(ARGS)'
 	@$(MAKE) test-postgres SHUFFLE=1 ARGS='-m "nightly or not nightly" $(ARGS)'
 
+texts: $(VENV)/dev.stamp ## Read new texts for translators into locale/, and drop what no page says any more
+	@mkdir -p var
+	@$(TEXTS) -F locale/pages.toml -o var/django.pot .
+	@$(TEXTS) -F locale/scripts.toml -o var/djangojs.pot .
+	@for domain in django djangojs; do $(VENV)/bin/pybabel -q update -D $$domain -i var/$$domain.pot -d locale --no-wrap \
+		--ignore-obsolete --no-fuzzy-matching --ignore-pot-creation-date; done
+
 repro: $(VENV)/dev.stamp node_modules/dev.stamp ## Run the test of a fault that was found once (NAME=..., SEED=... where it has one); without a NAME, list them
 	@$(IN_MEMORY) $(PYTHON) -m tests.repro $(NAME) $(SEED:%=--seed=%)
 
-perf: $(VENV)/dev.stamp node_modules/dev.stamp ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one)
+perf: $(VENV)/dev.stamp node_modules/dev.stamp $(CATALOGUES) ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one)
 	@$(PYTHON) -m perf $(ONLY)
 
 torch: $(VENV)/torch.stamp ## Install PyTorch, so that the hosts of `make up` run benchmarks for real, on the CPU where there is no GPU
@@ -113,6 +126,9 @@ $(VENV)/site.stamp: requirements/site.txt requirements/uv.txt | $(VENV)/bin/pyth
 	@$(PIP) --only-binary :all: -r requirements/uv.txt 2>/dev/null || true
 	@$(UV) -r requirements/site.txt 2>/dev/null || $(PIP) -r requirements/site.txt
 	@touch $@
+
+locale/%.mo: locale/%.po $(VENV)/site.stamp
+	@$(VENV)/bin/pybabel -q compile -i $< -o $@
 
 $(VENV)/dev.stamp: requirements/dev.txt $(VENV)/site.stamp
 	@echo "Installing the libraries of checks and tests..."

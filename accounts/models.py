@@ -77,6 +77,7 @@ class User(AbstractUser):
     previous_login = models.DateTimeField(null=True, blank=True, editable=False)
     tour_step = models.PositiveSmallIntegerField(default=1, editable=False)  # 0: it is over
     zone = models.CharField(max_length=64, blank=True, default="", editable=False)  # '': that of the browser
+    language = models.CharField(max_length=8, blank=True, default="", editable=False)  # '': what the browser accepts
     notices_seen_at = models.DateTimeField(default=timezone.now, editable=False)  # what ended later is new
 
     backend: str  # of whom `authenticate` returned: the backend that knew them

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from axes.utils import reset as axes_reset
+from django.conf import settings
 from django.contrib.auth import authenticate
 from django.contrib.auth.hashers import make_password
 from django.core.exceptions import ValidationError
@@ -266,12 +267,14 @@ def _tell_former_address(person: User, former: str) -> None:
         change_mail_enqueue(person, sentence, address=former)
 
 
-def zone_set(person: User, zone: str) -> None:
-    """Store the zone of a person's times, '' for that of the browser; raises Invalid."""
+def locale_set(person: User, *, language: str, zone: str) -> None:
+    """Store the language of a person's pages and the zone of their times, '' for the browser's; raises Invalid."""
     if zone and zone_named(zone) is None:
         raise Invalid("There is no such time zone.", errors={"zone": "Choose one of the list."})
-    person.zone = zone
-    person.save(update_fields=["zone"])
+    if language and language not in dict(settings.LANGUAGES):
+        raise Invalid("There is no such language.", errors={"language": "Choose one of the list."})
+    person.language, person.zone = language, zone
+    person.save(update_fields=["language", "zone"])
 
 
 def _validate_person(person: User) -> None:

@@ -5,12 +5,13 @@ Secrets that are shown once come with the answer to the POST, uncached and kept 
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
+from django.utils import timezone, translation
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -26,6 +27,7 @@ from accounts.selectors import find_people, find_tenants
 from accounts.visibility import row_or_404
 from core.errors import Conflict, Invalid
 from core.forms import add_service_errors, refusals_as_messages, service_errors_in
+from core.language import _
 from core.zones import zone_names
 
 PEOPLE_PER_PAGE = 50
@@ -174,11 +176,14 @@ def account_password(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 @declare(Audience.EVERYBODY, audited_as=Action.PREFERENCE_SET, section=None)
-def account_zone(request: HttpRequest) -> HttpResponse:
-    """Choose the zone of one's times: a name, or '' for that of the browser."""
+def account_locale(request: HttpRequest) -> HttpResponse:
+    """Choose the language of one's pages and the zone of one's times, '' for those of the browser."""
+    me = person_of(request)
     with refusals_as_messages(request):
-        services.zone_set(person_of(request), request.POST.get("zone", ""))
-        messages.success(request, "The zone of your times was changed.")
+        services.locale_set(me, language=request.POST.get("language", ""), zone=request.POST.get("zone", ""))
+        # In the language that was chosen, not that of the page before.
+        with translation.override(me.language or translation.get_language()):
+            messages.success(request, _("Your language and time zone were changed."))
     return redirect("accounts:account")
 
 
@@ -186,7 +191,8 @@ def _account(request: HttpRequest, *, password_form: PasswordForm | None = None)
     me = person_of(request)
     context = {
         "password_form": password_form or PasswordForm(),
-        "zones": [("", "Browser’s zone"), *((name, name) for name in sorted(zone_names() | {me.zone} - {""}))],
+        "zones": [("", _("Browser’s zone")), *((name, name) for name in sorted(zone_names() | {me.zone} - {""}))],
+        "languages": [("", _("Browser’s language")), *settings.LANGUAGES],
         "factors": second_factors_of(me),
         "tokens": me.tokens.select_related("parent"),
         "sessions": BrowserSession.live().filter(person=me),

@@ -19,7 +19,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDi
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, resolve_url
 from django.urls import Resolver404, resolve
-from django.utils import timezone
+from django.utils import timezone, translation
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.generic import View
 from servestatic.middleware import ServeStaticMiddleware
@@ -31,6 +31,7 @@ from accounts.models import User
 from accounts.second_factor.selectors import ENROL_FIRST, must_enrol
 from accounts.sign_in.services import session_touch
 from core.errors import FalconWebError, Forbidden, SignInTooOld
+from core.language import SOURCE_LANGUAGE
 from core.local_pages import local_page
 from core.zones import ZONE_COOKIE, typed_in, zone_named
 from falconweb import csp_reports
@@ -173,6 +174,22 @@ def static_files_middleware(get_response: GetResponse) -> GetResponse:
 
 async def _no_answer(_request: HttpRequest) -> None:
     """Mark a missing file, in place of the rest of the chain."""
+
+
+def language_middleware(get_response: GetResponse) -> GetResponse:
+    """Respond in the language of the person, else in one that the browser accepts; to programs in English."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        language = getattr(request.user, "language", "")
+        if not language:
+            is_program = request.path.startswith(PREFIX) and not request.user.is_authenticated
+            language = SOURCE_LANGUAGE if is_program else translation.get_language_from_request(request)
+        with translation.override(language):
+            response = get_response(request)
+        response.headers["Content-Language"] = language
+        return response
+
+    return middleware
 
 
 def zone_middleware(get_response: GetResponse) -> GetResponse:

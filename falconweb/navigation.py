@@ -16,6 +16,7 @@ from accounts.models import User
 from accounts.second_factor.selectors import must_enrol
 from core.zones import zone_label, zone_name
 from falconweb import __version__
+from falconweb.texts import texts_version
 from falconweb.tour import tour_step
 
 # The bar from left to right: entries and menus. Views declare their entries in menus.
@@ -127,6 +128,7 @@ def site_context(request: HttpRequest) -> dict[str, Any]:
     view = request.resolver_match.view_name if request.resolver_match else ""
     return {
         "falconweb_version": __version__,
+        "texts_version": texts_version(),
         "zone": zone_name(),
         "zone_label": zone_label,
         "is_signed_in": signed_in,

@@ -69,6 +69,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     # Before whatever makes pages, those of errors and of strangers included.
+    "falconweb.middleware.language_middleware",
     "falconweb.middleware.zone_middleware",
     # Every view requires sign-in unless it declares itself public.
     "falconweb.middleware.SignInRequiredMiddleware",
@@ -92,6 +93,7 @@ TEMPLATES = [
                     ["falconweb.template_loader.Loader", "django.template.loaders.app_directories.Loader"],
                 )
             ],
+            "builtins": ["django.templatetags.i18n"],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
@@ -262,6 +264,9 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 6 * 2**20
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("de", "Deutsch")]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+FORMAT_MODULE_PATH = "falconweb.formats"
 
 CELERY_BROKER_URL = REDIS_URL
 CELERY_BROKER_TRANSPORT = "falconweb.task_queue:QueueTransport"

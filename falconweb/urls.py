@@ -7,11 +7,13 @@ from django.urls import include, path
 
 from falconweb.metrics import Metrics
 from falconweb.patterns import patterns
+from falconweb.texts import Texts
 from falconweb.views import notices, search_results, tour
 
 handler500 = "falconweb.views.server_error"
 urlpatterns = [
     path("api/v1/", include("falconweb.api.urls")),
+    path("texts.js", Texts.as_view(), name="texts"),
     path("notices/", notices, name="notices"),
     path("tour/", tour, name="tour"),
     path("search/", search_results, name="search"),

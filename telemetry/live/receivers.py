@@ -61,7 +61,7 @@ def publish_access_changed(sender: Any, **kwargs: Any) -> None:
     _publish(ACCESS_CHANNEL, "", "sockets were not notified of a change of access")
 
 
-NO_ACCESS: Final = {"last_login", "previous_login", "notices_seen_at", "tour_step", "zone"}
+NO_ACCESS: Final = {"last_login", "previous_login", "notices_seen_at", "tour_step", "language", "zone"}
 
 
 @receiver(post_save, sender=User)

@@ -66,7 +66,7 @@ EXCEPTIONS = {
 RESTRICTED = {
     Audience.PUBLIC: """
         accounts:password_forgotten accounts:password_new accounts:provider_callback accounts:provider_start
-        accounts:second_factor accounts:sign_in accounts:sign_in_passkey
+        accounts:second_factor accounts:sign_in accounts:sign_in_passkey texts
     """,
     Audience.COMPOSERS: """
         fabric:compose runs:run_from_file runs:run_new runs:runs_cancel sweeps:count sweeps:manifest sweeps:sweep_add

@@ -73,7 +73,7 @@ def test_to_see_them_to_take_the_tour_or_to_choose_a_zone_checks_the_access_of_n
     with django_capture_on_commit_callbacks() as committed:
         client.post(reverse("notices"))
         client.post(reverse("tour"), {"step": "2"})
-        client.post(reverse("accounts:account_zone"), {"zone": "Asia/Tokyo"})
+        client.post(reverse("accounts:account_locale"), {"zone": "Asia/Tokyo"})
     assert committed == []
     with django_capture_on_commit_callbacks() as committed:
         User.objects.get(username="owner").save(update_fields=["role"])

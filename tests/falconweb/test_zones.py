@@ -52,10 +52,10 @@ def test_a_page_is_in_the_zone_of_the_address_else_of_the_person_else_of_the_bro
     assert '<html lang="en" data-zone="Asia/Tokyo">' in text
     assert "Times in Asia/Tokyo (UTC+9)" in text
     assert 'title="2026-03-02 05:00:00 +0900">2026-03-02 05:00:00</time>' in text
-    client.post("/account/zone/", {"zone": "Europe/Berlin"})
+    client.post("/account/locale/", {"zone": "Europe/Berlin"})
     assert "2026-03-01 21:00:00" in client.get("/account/").content.decode()
     assert zone_of(client, zone="America/New_York") == "America/New_York"
-    client.post("/account/zone/", {"zone": ""})
+    client.post("/account/locale/", {"zone": ""})
     assert zone_of(client) == "Asia/Tokyo"
     assert timezone.get_current_timezone_name() == "UTC", "nothing of it is left for the next request"
 
@@ -64,7 +64,7 @@ def test_a_page_is_in_the_zone_of_the_address_else_of_the_person_else_of_the_bro
 def test_a_zone_that_is_none_is_utc_and_is_not_kept(client: Client, ada: User, zone: str) -> None:
     client.cookies["zone"] = zone
     assert zone_of(client, zone=zone) == "UTC"
-    client.post("/account/zone/", {"zone": zone})
+    client.post("/account/locale/", {"zone": zone})
     assert User.objects.get().zone == ""
 
 

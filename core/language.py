@@ -1,0 +1,42 @@
+"""Texts in the language of whoever reads them: gettext, with values by name, and the English that logs keep."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.utils import translation
+
+SOURCE_LANGUAGE: Final = "en"  # the language of the code: of logs, files, mails to an account without a choice
+
+
+class Text(str):
+    """A text in the reader's language; `english` is the same in the language of logs."""
+
+    __slots__ = ("english",)
+    english: str
+
+
+def _(message: str, /, **values: Any) -> Text:
+    """Return a message in the reader's language, with its values: `_("{size} is free on {host}.", size=…, host=…)`."""
+    return _text(translation.gettext(message), message, values)
+
+
+def _n(one: str, many: str, count: int, /, **values: Any) -> Text:
+    """Return a message for a number of things, its value `count`: `_n("{count} GPU", "{count} GPUs", 4)`."""
+    found, english = translation.ngettext(one, many, count), one if count == 1 else many
+    return _text(found, english, {"count": count, **values})
+
+
+def english(text: str) -> str:
+    """Return a text as logs and the database keep it."""
+    return text.english if isinstance(text, Text) else text
+
+
+def _text(found: str, message: str, values: dict[str, Any]) -> Text:
+    text = Text(found.format_map(values) if values else found)
+    if found == message and not any(isinstance(value, Text) for value in values.values()):
+        text.english = str.__str__(text)
+    else:
+        kept = {name: english(value) if isinstance(value, str) else value for name, value in values.items()}
+        text.english = message.format_map(kept) if values else message
+    return text

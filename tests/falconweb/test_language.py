@@ -1,0 +1,36 @@
+"""Pages in the reader's language: chosen, or accepted by the browser; programs get English."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from accounts.models import User
+
+pytestmark = pytest.mark.django_db
+
+
+def test_pages_are_in_the_language_that_the_browser_accepts(admin_client: Client) -> None:
+    page = admin_client.get("/account/", headers={"accept-language": "de-CH,en;q=0.5"})
+    assert page.headers["Content-Language"] == "de"
+    assert '<html lang="de"' in page.text
+    assert "Sprache" in page.text
+
+
+def test_the_chosen_language_comes_before_that_of_the_browser(admin_client: Client, admin_user: User) -> None:
+    admin_client.post("/account/locale/", {"language": "en", "zone": ""})
+    admin_user.refresh_from_db()
+    assert admin_user.language == "en"
+    assert '<html lang="en"' in admin_client.get("/account/", headers={"accept-language": "de"}).text
+
+
+def test_an_unknown_language_is_refused(admin_client: Client, admin_user: User) -> None:
+    page = admin_client.post("/account/locale/", {"language": "xx", "zone": ""}, follow=True)
+    assert "There is no such language." in page.text
+    admin_user.refresh_from_db()
+    assert admin_user.language == ""
+
+
+def test_programs_get_english(client: Client) -> None:
+    answer = client.get("/api/v1/chassis/", headers={"accept-language": "de"})
+    assert answer.headers["Content-Language"] == "en"
