@@ -18,7 +18,10 @@ from falconweb.launch.broker import BrokerError
 from perf.environment import CannotMeasureError, measurement_environment
 from perf.figures import PerfFigure, table
 
-NAMES = ("fanout", "poll", "attach", "plan", "apply", "ingest", "export", "history", "predict", "recommend", "browser")
+NAMES = (
+    "fanout", "poll", "attach", "plan", "apply", "ingest", "export", "history", "predict", "recommend", "browser",
+    "pages",
+)  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -15,13 +15,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import redis.asyncio
 from django.conf import settings
 from django.core.management import call_command
-from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, sync_playwright
 
 from fabric.inventory.models import Chassis, Slot
 from falconweb.config import BASE_DIR
@@ -107,12 +108,12 @@ def measure(log: Callable[[str], None]) -> list[PerfFigure]:
         feed.start()
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=program, args=list(CHROMIUM_OPTIONS))
-            page = _open(browser, f"http://127.0.0.1:{port}", session)
+            page = open_context(browser, f"http://127.0.0.1:{port}", session).new_page()
             own = _watch(log, page, address, feed, seconds)
             page.context.close()
             if not UPLOT.is_dir():
                 return _figures(own, None)
-            page = _open(browser, f"http://127.0.0.1:{port}", session)
+            page = open_context(browser, f"http://127.0.0.1:{port}", session).new_page()
             page.route(PAINTER, lambda route: route.fulfill(path=UPLOT_PAINTER, content_type="text/javascript"))
             page.route(
                 "**/node_modules/**",
@@ -141,10 +142,22 @@ class Watched:
     nodes: float
 
 
-def _open(browser: Browser, site: str, session: str) -> Page:
+def open_context(browser: Browser, site: str, session: str) -> BrowserContext:
+    """Return a browser of its own, signed in, without anything in the cache."""
     context = browser.new_context(base_url=site, viewport={"width": 1920, "height": 2200})
     context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": site}])
-    return context.new_page()
+    return context
+
+
+def main_thread_times(page: Page, *, until: float) -> list[float]:
+    """Return what the page's main thread takes in each second until a time of the monotonic clock, ms."""
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+    seen = [_metrics(devtools)["TaskDuration"]]
+    while time.monotonic() < until:
+        page.wait_for_timeout(1000)
+        seen.append(_metrics(devtools)["TaskDuration"])
+    return [(after - before) * 1e3 for before, after in pairwise(seen)]
 
 
 def _watch(log: Callable[[str], None], page: Page, address: str, feed: FramePublisher, seconds: float) -> Watched:

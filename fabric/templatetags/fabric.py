@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from django import template
 from django.utils import timezone
@@ -43,10 +43,14 @@ SLOTS = {
 MAX_ACTIVITY_AGE = timedelta(minutes=10)
 
 
+# The states of most of the thousands of cells, shorter: a quarter of a page with 200 chassis.
+CELLS: Final = {"attached": "<i class=on></i>", "detached": "<i></i>"}
+
+
 @register.filter
 def fleet_cells(states: tuple[str, ...]) -> SafeString:
     """Return the cells of a row of slots; a loop in the template is slow for the thousands of a page."""
-    return mark_safe("".join(f"<i class={state}></i>" for state in states))  # noqa: S308 - our words
+    return mark_safe("".join(CELLS.get(state) or f"<i class={state}></i>" for state in states))  # noqa: S308 - our words
 
 
 @register.filter

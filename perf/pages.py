@@ -1,0 +1,97 @@
+"""Main pages with 200 chassis: their size, how long they take without a cache, and what a live map costs a frame."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from django.core.management import call_command
+from playwright.sync_api import Browser, sync_playwright
+
+from falconweb.launch.processes import terminate_all
+from perf.browser import CHROMIUM, CHROMIUM_OPTIONS, FramePublisher, main_thread_times, open_context
+from perf.chassis import catalogue_entries, create_chassis
+from perf.environment import CannotMeasureError
+from perf.figures import PerfFigure
+from perf.servers import create_session, start_web
+
+CHASSIS = 200
+PAGES = {
+    "overview": "/", "fabric": "/fabric/", "devices": "/devices/", "hosts": "/hosts/", "charts": "/telemetry/",
+}  # fmt: skip
+LOADS = 5
+FRAMES_SECONDS = 60.0
+MAX_KB = 150.0
+MAX_LOAD_MS = 700.0
+MAX_FRAME_MS = 16.0
+LOADED = """() => {
+  const [page] = performance.getEntriesByType("navigation");
+  return [page.loadEventEnd, page.decodedBodySize / 1000];
+}"""
+
+
+def measure(log: Callable[[str], None]) -> list[PerfFigure]:
+    """Return the figures of each page, and of the map."""
+    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if program is None:
+        raise CannotMeasureError("Chromium is not installed: apt-get install chromium-headless-shell")
+    session = create_session()
+    log(f"{CHASSIS} chassis")
+    chassis = [create_chassis(f"perf-{number}") for number in range(1, CHASSIS + 1)]
+    call_command("collectstatic", "--noinput", verbosity=0)
+    child, port = asyncio.run(start_web("site", "falconweb.asgi:application"))
+    feed = FramePublisher(chassis[0].pk, catalogue_entries(chassis[0]))
+    try:
+        feed.start()
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=program, args=list(CHROMIUM_OPTIONS))
+            site = f"http://127.0.0.1:{port}"
+            return [
+                *(figure for name in PAGES for figure in _loads(browser, site, session, name)),
+                *_map(log, browser, site, session, f"{PAGES['fabric']}?chassis={chassis[0].pk}"),
+            ]
+    finally:
+        feed.over.set()
+        terminate_all([child])
+
+
+def _loads(browser: Browser, site: str, session: str, name: str) -> list[PerfFigure]:
+    """Return how long a page takes until it is loaded, each time without anything in the cache, and its size."""
+    seen: list[Any] = []
+    for _ in range(LOADS + 1):
+        context = open_context(browser, site, session)
+        page = context.new_page()
+        page.goto(PAGES[name])
+        page.wait_for_function("() => performance.getEntriesByType('navigation')[0].loadEventEnd > 0")
+        seen.append(page.evaluate(LOADED))
+        context.close()
+    # The first one compiles the templates of the site.
+    times = [one[0] for one in seen[1:]]
+    return [
+        PerfFigure(
+            f"{name}: loaded without a cache, median of {LOADS}", statistics.median(times), "ms", most=MAX_LOAD_MS
+        ),
+        PerfFigure(f"{name}: HTML", seen[-1][1], "KB", most=MAX_KB),
+    ]
+
+
+def _map(log: Callable[[str], None], browser: Browser, site: str, session: str, address: str) -> list[PerfFigure]:
+    context = open_context(browser, site, session)
+    page = context.new_page()
+    page.goto(address)
+    page.locator(f".fleet li:nth-child({CHASSIS})").wait_for()
+    log(f"the map of {CHASSIS}, for {FRAMES_SECONDS:.0f} s")
+    spent = main_thread_times(page, until=time.monotonic() + FRAMES_SECONDS)
+    context.close()
+    return [
+        PerfFigure(
+            "map and one chassis live: main thread a second, median", statistics.median(spent), "ms", most=MAX_FRAME_MS
+        ),
+        PerfFigure(
+            "map and one chassis live: main thread a second, 95 of 100", sorted(spent)[int(len(spent) * 0.95)], "ms"
+        ),
+    ]
