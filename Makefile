@@ -21,9 +21,14 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # What translators wrote, compiled.
 CATALOGUES := $(patsubst %.po,%.mo,$(wildcard locale/*/LC_MESSAGES/*.po))
-# A text that is marked in another way than Babel knows, and what a catalogue holds of each: where it stands, on one line.
-TEXTS = $(VENV)/bin/pybabel -q extract -k gettext_lazy -k gettext_noop -k _n:1,2 --no-wrap --add-location=file --sort-by-file \
-	--project FalconWeb --version '' --copyright-holder FalconWeb
+# With --check it only says whether a catalogue would change.
+define READ_TEXTS
+mkdir -p var; for of in django:pages djangojs:scripts; do domain=$${of%:*}; \
+$(VENV)/bin/pybabel -q extract -F locale/$${of#*:}.toml -k gettext_lazy -k gettext_noop -k _n:1,2 --no-wrap --add-location=file \
+	--sort-by-file -o var/$$domain.pot . && \
+$(VENV)/bin/pybabel -q update $(1) -D $$domain -i var/$$domain.pot -d locale --no-wrap --ignore-obsolete --no-fuzzy-matching \
+	--ignore-pot-creation-date || exit 1; done
+endef
 
 .DEFAULT_GOAL := help
 .PHONY: help up test test-postgres attack check format nightly texts repro perf torch locks sbom audit clean
@@ -66,6 +71,7 @@ check: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/dev.stamp $(CATALOGUES
 	@$(VENV)/bin/djangofmt check --output-format concise templates
 	@# The formatter breaks no line within a tag of Django's, or where an attribute has a long value.
 	@! LC_ALL=C.UTF-8 grep -rnE '^.{120}' templates || { echo "Lines of templates have at most 119 characters."; exit 1; }
+	@$(call READ_TEXTS,--check) || { echo "Texts changed: make texts, then translate what is new in locale/."; exit 1; }
 	@$(BIOME) check --error-on-warnings
 	@$(VENV)/bin/mypy $(ROOMS)
 	@PYTHONPATH=. $(VENV)/bin/lint-imports
@@ -85,11 +91,7 @@ nightly: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/dev.stamp $(CATALOGU
 	@$(MAKE) test-postgres SHUFFLE=1 ARGS='-m "nightly or not nightly" $(ARGS)'
 
 texts: $(VENV)/dev.stamp ## Read new texts for translators into locale/, and drop what no page says any more
-	@mkdir -p var
-	@$(TEXTS) -F locale/pages.toml -o var/django.pot .
-	@$(TEXTS) -F locale/scripts.toml -o var/djangojs.pot .
-	@for domain in django djangojs; do $(VENV)/bin/pybabel -q update -D $$domain -i var/$$domain.pot -d locale --no-wrap \
-		--ignore-obsolete --no-fuzzy-matching --ignore-pot-creation-date; done
+	@$(call READ_TEXTS)
 
 repro: $(VENV)/dev.stamp node_modules/dev.stamp ## Run the test of a fault that was found once (NAME=..., SEED=... where it has one); without a NAME, list them
 	@$(IN_MEMORY) $(PYTHON) -m tests.repro $(NAME) $(SEED:%=--seed=%)
