@@ -139,6 +139,17 @@ def test_two_gpus_are_given_to_a_host_with_few_keys_and_taken_back_where_one_is(
     expect(page.locator(slot(page, "falcon-1", 1, 3))).to_contain_text("node-a")
 
 
+def lasso(page: Page, first: str, last: str) -> None:
+    """Draw a lasso from above the first box to the middle of the last one."""
+    boxes = [page.locator(one).bounding_box() for one in (first, last)]
+    assert boxes[0] and boxes[1]
+    page.mouse.move(boxes[0]["x"] + 5, boxes[0]["y"] - 12)
+    page.mouse.down()
+    page.mouse.move(boxes[1]["x"] + boxes[1]["width"] / 2, boxes[1]["y"] + boxes[1]["height"] / 2, steps=5)
+    expect(page.locator(".lasso")).to_be_visible()
+    page.mouse.up()
+
+
 def test_a_selection_is_extended_dragged_and_cleared(page: Page) -> None:
     handle(page, "falcon-1", 1, 1).click()
     handle(page, "falcon-1", 1, 4).click(modifiers=["Shift"])
@@ -161,6 +172,15 @@ def test_a_selection_is_extended_dragged_and_cleared(page: Page) -> None:
     page.keyboard.press("Escape")
     expect(page.locator("#attach")).to_be_hidden()
     expect(page.locator(".lifted")).to_have_count(0)
+    # A lasso around two of them; with Shift, a third one comes to them.
+    lasso(page, slot(page, "falcon-1", 1, 1), slot(page, "falcon-1", 1, 2))
+    expect(page.locator("#picked")).to_contain_text("Holding 2 devices.")
+    page.keyboard.down("Shift")
+    lasso(page, slot(page, "falcon-1", 1, 4), slot(page, "falcon-1", 1, 4))
+    page.keyboard.up("Shift")
+    expect(page.locator("#picked")).to_contain_text("Holding 3 devices.")
+    expect(page.locator(".lasso")).to_have_count(0)
+    page.keyboard.press("Escape")
     # In the list by checkboxes, and by single clicks alone; to detach is never what is proposed.
     page.goto(f"{FALCON_1}&view=list")
     boxes = page.locator("[data-pick]")

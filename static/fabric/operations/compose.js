@@ -2,6 +2,7 @@
 // placed on a host port, and confirmed.
 import { boxByKey } from "../../site/keyboard.js";
 import { isOpen, openDialog } from "../compose/dialog.js";
+import { drawLasso } from "./lasso.js";
 
 const GHOST_OFFSET = 14; // px from the pointer
 const picked = []; // devices: a box of the picture, or a button of the list, in the order they were picked up
@@ -198,6 +199,11 @@ if (document.getElementById("attach")) {
     if (!form) return;
     event.preventDefault();
     openDialog([form], form.elements.target.value);
+  });
+
+  drawLasso("svg.topology", "a[data-device]", (devices, { shiftKey }) => {
+    hold([...new Set([...(shiftKey ? picked : []), ...devices.filter(gripOf)])]);
+    last = picked.at(-1) ?? null;
   });
 
   // Pointer events, because SVG elements have no drag and drop. A mouse drags the whole box, a finger the handle:

@@ -1,0 +1,70 @@
+"""Catalogues of texts: complete, with the values and elements of the English; templates: no text that is in none."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+from babel.messages.catalog import Message
+from babel.messages.pofile import read_po
+from django.conf import settings
+
+from falconweb.config import BASE_DIR
+
+CATALOGUES: Final = sorted((BASE_DIR / "locale").glob("*/LC_MESSAGES/*.po"))
+TEMPLATES: Final = sorted((BASE_DIR / "templates").rglob("*.html"))
+# What stands for itself in every sentence: values by name, elements.
+FIXED: Final = re.compile(r"%\(\w+\)s|\{\w+(?:![rsa])?(?::[^{}]*)?\}|</?[a-z][^>]*>")
+
+# What of a template is not text for people: tags of Django's, comments, code, elements with their attributes.
+TAGS: Final = r"\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}"
+NO_TEXT: Final = re.compile(
+    r"\{% (blocktranslate|comment)\b.*?\{% end\1|<(script|style|code|kbd|pre)\b.*?</\2>|<!--.*?-->", re.DOTALL
+)
+ELEMENT: Final = re.compile(rf'</?[a-zA-Z!](?:{TAGS}|"(?:{TAGS}|[^"])*"|[^<>"])*>', re.DOTALL)
+SPOKEN: Final = re.compile(rf'\b(?:aria-label|data-label|title|placeholder|alt|label)="((?:{TAGS}|[^"])*)"', re.DOTALL)
+# Names, units and formats are the same in all languages.
+SAME: Final = re.compile(
+    r"\b(?:[A-Z]{2,}\w*|[A-Z]?[a-z]?[A-Z]+[a-z]?|FalconWeb|PCIe|NVMe|GiB|MiB|Gbit|Redfish|[a-z]{1,2})\b|&\w+;"
+)
+# Shown to those who change the site; and to programs.
+OWN: Final = {"falconweb/patterns.html", "falconweb/api/docs.html"}
+
+
+@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda path: f"{path.parts[-3]}-{path.stem}")
+def test_every_text_is_translated_with_its_values_and_elements(catalogue: Path) -> None:
+    with catalogue.open("rb") as file:
+        messages = [one for one in read_po(file) if one.id]
+    assert not [one.id for one in messages if one.fuzzy or not all(_forms(one.string))]
+    wrong = [one.id for one in messages if not _is_faithful(one)]
+    assert not wrong
+
+
+def test_each_language_has_its_catalogues() -> None:
+    assert {path.parts[-3] for path in CATALOGUES} == {code for code, _ in settings.LANGUAGES} - {"en"}
+
+
+def test_no_template_has_a_text_that_is_in_no_catalogue() -> None:
+    bare = {str(path.relative_to(BASE_DIR / "templates")): found for path in TEMPLATES if (found := _bare_texts(path))}
+    assert not {name: found for name, found in bare.items() if name not in OWN}
+
+
+def _forms(text: object) -> tuple[str, ...]:
+    return text if isinstance(text, tuple) else (str(text),)
+
+
+def _is_faithful(message: Message) -> bool:
+    """Whether a translation has what is fixed in the English; a singular may say 'one' in place of its number."""
+    english, theirs = _forms(message.id), _forms(message.string)
+    if len(english) == 1:
+        return sorted(FIXED.findall(english[0])) == sorted(FIXED.findall(theirs[0]))
+    return all(set(FIXED.findall(form)) <= set(FIXED.findall(english[-1])) for form in theirs)
+
+
+def _bare_texts(path: Path) -> list[str]:
+    source = NO_TEXT.sub(" ", path.read_text())
+    spoken = [re.sub(TAGS, " ", one) for one in SPOKEN.findall(source)]
+    texts = re.split(r"\n|\x00", re.sub(TAGS, "\x00", ELEMENT.sub("\x00", source)))
+    return [one.strip() for one in (*texts, *spoken) if re.search(r"[A-Za-z]{2,}", SAME.sub(" ", one))]
