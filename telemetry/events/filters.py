@@ -12,9 +12,11 @@ from typing import Any, Final
 from django.db.models import Q
 from django.http import QueryDict
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from core.errors import Invalid
 from core.forms import checked_instant
+from core.language import _
 from telemetry.events.models import EventQuerySet, EventSeverity, EventSource
 from telemetry.events.rules import MESSAGE_CATALOGUE, EventMessage, message_name
 
@@ -64,10 +66,10 @@ class EventFilter:
         texts = {name: _values(given, name) for name in FILTERS}
         for name, values in texts.items():
             if len(values) > MAX_VALUES or any(len(value) > MAX_VALUE_LENGTH for value in values):
-                errors[name] = "Give less."
+                errors[name] = _("Give less.")
         since, until = (_instant(_first(texts[name]), name, errors) for name in ("since", "until"))
         if since is not None and until is not None and until <= since and not is_kept:
-            errors["until"] = "Give an end that is later than the begin: between these two nothing can be."
+            errors["until"] = _("Give an end that is later than the begin: between these two nothing can be.")
         ids = {name: _numbers(texts[name], name, errors) for name in IDS}
         found = cls(
             words=tuple(" ".join(texts["q"]).split()[:MAX_WORDS]),
@@ -81,7 +83,7 @@ class EventFilter:
             **ids,
         )
         if errors:
-            raise Invalid("The filter cannot be used.", errors=errors)
+            raise Invalid(_("The filter cannot be used."), errors=errors)
         return found
 
     def apply(self, rows: EventQuerySet, *, now: datetime | None = None) -> EventQuerySet:
@@ -148,14 +150,14 @@ def _first(values: Sequence[str]) -> str:
 
 def _numbers(values: Sequence[str], name: str, errors: dict[str, str]) -> tuple[int, ...]:
     if not all(value.isascii() and value.isdecimal() and len(value) < 20 and int(value) <= MAX_ID for value in values):
-        errors[name] = "Give the number of one, as its address has it."
+        errors[name] = _("Give the number of one, as its address has it.")
         return ()
     return tuple(int(value) for value in values)
 
 
 def _choices(values: Sequence[str], name: str, known: Sequence[str], errors: dict[str, str]) -> tuple[str, ...]:
     if not set(values) <= set(known):
-        errors[name] = f"One of {', '.join(known)}."
+        errors[name] = _("One of {choices}.", choices=", ".join(known))
         return ()
     return tuple(values)
 
@@ -166,7 +168,7 @@ def _duration(text: str, errors: dict[str, str]) -> timedelta | None:
         return None
     found = re.fullmatch(r"([1-9][0-9]{0,3})([mhd])", text)
     if found is None:
-        errors["last"] = "Give a time such as 90m, 24h or 7d."
+        errors["last"] = _("Give a time such as 90m, 24h or 7d.")
         return None
     return timedelta(**{UNITS[found[2]]: int(found[1])})
 
@@ -192,9 +194,9 @@ REGISTRY_NAMES: Final = tuple(dict.fromkeys(one.registry for one in MESSAGE_CATA
 SEVERITY_RANKS: Final = {severity: place for place, severity in enumerate(EventSeverity.values)}
 # By query parameter; the first is the order of the catalogue: FalconWeb's own, then the registries of links first.
 MESSAGE_SORTS: Final[dict[str, tuple[str, Callable[[EventMessage], Any] | None]]] = {
-    "registry": ("By registry", None),
-    "worst": ("Worst first", lambda one: (-SEVERITY_RANKS[one.severity], one.name.casefold())),
-    "name": ("Name", lambda one: one.name.casefold()),
+    "registry": (gettext_noop("By registry"), None),
+    "worst": (gettext_noop("Worst first"), lambda one: (-SEVERITY_RANKS[one.severity], one.name.casefold())),
+    "name": (gettext_noop("Name"), lambda one: one.name.casefold()),
 }
 
 
@@ -216,16 +218,16 @@ class MessageFilter:
         errors: dict[str, str] = {}
         text = given.get(search, "").replace("\0", " ")
         if len(text) > MAX_VALUE_LENGTH:
-            errors[search] = f"Give at most {MAX_VALUE_LENGTH} characters."
+            errors[search] = _("Give at most {most} characters.", most=MAX_VALUE_LENGTH)
         choices: list[tuple[str, Sequence[str]]] = [
             ("registry", REGISTRY_NAMES), ("severity", EventSeverity.values), ("sort", list(MESSAGE_SORTS)),
         ]  # fmt: skip
-        chosen = {name: given.get(name, "") for name, _ in choices}
+        chosen = {name: given.get(name, "") for name, _known in choices}
         for name, known in choices:
             if chosen[name] and chosen[name] not in known:
-                errors[name] = f"One of {', '.join(known)}."
+                errors[name] = _("One of {choices}.", choices=", ".join(known))
         if errors:
-            raise Invalid("The messages cannot be looked up.", errors=errors)
+            raise Invalid(_("The messages cannot be looked up."), errors=errors)
         sort = chosen.pop("sort") or "registry"
         return cls(words=tuple(text.casefold().split()), sort=sort, **chosen)
 

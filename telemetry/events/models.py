@@ -10,25 +10,26 @@ from typing import Self
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from accounts.models import User
 
 
 class EventSource(models.TextChoices):
     BMC = "bmc", "BMC"
-    OPERATION = "operation", "Operation"
-    ALERT = "alert", "Alert"
-    SIGN_IN = "sign_in", "Sign-in"
-    SITE = "site", "Site"
-    AUDIT = "audit", "Audit log"
+    OPERATION = "operation", gettext_lazy("Operation")
+    ALERT = "alert", gettext_lazy("Alert")
+    SIGN_IN = "sign_in", gettext_lazy("Sign-in")
+    SITE = "site", gettext_lazy("Site")
+    AUDIT = "audit", gettext_lazy("Audit log")
 
 
 class EventSeverity(models.TextChoices):
     """Severity in Redfish's terms, the least first."""
 
-    OK = "OK", "OK"
-    WARNING = "Warning", "Warning"
-    CRITICAL = "Critical", "Critical"
+    OK = "OK", gettext_lazy("OK")
+    WARNING = "Warning", gettext_lazy("Warning")
+    CRITICAL = "Critical", gettext_lazy("Critical")
 
 
 class EventQuerySet(models.QuerySet["Event"]):

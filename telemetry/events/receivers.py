@@ -17,10 +17,11 @@ from django.db.models import Min, Q
 from django.db.models.signals import post_delete, post_save
 from django.dispatch import receiver
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from accounts.models import User
 from accounts.sign_in.security import break_glass_used, client_address, sign_in_refused
+from core.language import SOURCE_LANGUAGE, english
 from fabric.drift.models import Drift
 from fabric.inventory.models import Chassis
 from fabric.leases.models import Lease, LeaseEvent
@@ -73,7 +74,8 @@ def _record_after_commit(work: Callable[[], object]) -> None:
 
     def done() -> None:
         try:
-            work()
+            with translation.override(SOURCE_LANGUAGE):
+                work()
         except DatabaseError:
             logger.exception("an event could not be recorded yet")
 
@@ -152,7 +154,7 @@ def record_refused_sign_in(person: User | None, address: str, sentence: str, **k
     now = timezone.now()
     who = person.username if person else "an unknown user"
     key = f"refused {person.pk if person else 0} {now:%Y-%m-%dT%H:%M}"
-    text = f"A sign-in as {who} from {address} was refused. {sentence}"
+    text = f"A sign-in as {who} from {address} was refused. {english(sentence)}"
     _record_person("SignInRefused", person, text, severity="Warning", key=key)
 
 

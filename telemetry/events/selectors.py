@@ -20,6 +20,7 @@ from django.urls import reverse
 
 from accounts.models import User
 from core.errors import Invalid
+from core.language import _
 from telemetry.events.models import Event, EventQuerySet
 
 ROWS_PER_PAGE: Final = 35
@@ -108,8 +109,9 @@ def charts_url(event: Event) -> str:
 
 def report_sources(event: Event) -> str:
     """Return where an event of a BMC was read from, in words."""
-    sources = (("its event stream", event.streamed), ("its log", bool(event.entry_uri)))
-    return " and ".join(word for word, applies in sources if applies)
+    if event.streamed:
+        return _("its event stream and its log") if event.entry_uri else _("its event stream")
+    return _("its log") if event.entry_uri else ""
 
 
 EVENT_COLUMNS: dict[str, Column] = {
@@ -156,7 +158,7 @@ def _parse_position(text: str, name: str) -> tuple[datetime, int]:
             return EPOCH + timedelta(microseconds=int(found[1])), int(found[2])
         except OverflowError:
             pass
-    raise Invalid("There is no such place in the list.", errors={name: "Take it from an answer."})
+    raise Invalid(_("There is no such place in the list."), errors={name: _("Take it from an answer.")})
 
 
 def _iso_ms(at: Any) -> str:

@@ -19,6 +19,7 @@ from accounts.audit.services import audited, target_of
 from accounts.models import Tenant, User
 from accounts.visibility import row_or_404
 from core.errors import Conflict, Invalid
+from core.language import _
 from fabric.inventory.models import Chassis
 from telemetry.events.filters import EventFilter
 from telemetry.events.models import Event, EventSeverity, EventSource, SavedView, event_key
@@ -121,7 +122,7 @@ def saved_view_add(*, person: User, name: str, query: str, is_default: bool = Fa
         name, query = _clean_view_name(name), _normalized_query(query)
         own = person.event_views.all()
         if own.count() >= MAX_SAVED_VIEWS:
-            raise Conflict(f"You keep {MAX_SAVED_VIEWS} views already. Remove one first.")
+            raise Conflict(_("You keep {most} views already. Remove one first.", most=MAX_SAVED_VIEWS))
         _refuse_same_name(person, name)
         if is_default:
             own.filter(is_default=True).update(is_default=False)
@@ -173,7 +174,7 @@ def _lock_person(person: User) -> None:
 def _clean_view_name(name: str) -> str:
     name = " ".join(name.replace("\0", " ").split())
     if not name or len(name) > MAX_NAME_LENGTH:
-        sentence = f"Give the view a name of at most {MAX_NAME_LENGTH} letters."
+        sentence = _("Give the view a name of at most {most} letters.", most=MAX_NAME_LENGTH)
         raise Invalid(sentence, errors={"name": sentence})
     return name
 
@@ -182,13 +183,13 @@ def _normalized_query(query: str) -> str:
     given = QueryDict(query.removeprefix("?")[: 2 * MAX_QUERY_LENGTH])
     kept = urlencode(EventFilter.of(given).parameters())
     if len(kept) > MAX_QUERY_LENGTH:
-        raise Invalid("The search is too long to be kept.", errors={"query": "Choose less."})
+        raise Invalid(_("The search is too long to be kept."), errors={"query": _("Choose less.")})
     return kept
 
 
 def _refuse_same_name(person: User, name: str, *, but: int = 0) -> None:
     if person.event_views.filter(name=name).exclude(pk=but).exists():
-        raise Conflict(f"You have a view ‘{name}’ already. Choose another name, or remove that one.")
+        raise Conflict(_("You have a view ‘{name}’ already. Choose another name, or remove that one.", name=name))
 
 
 DELETE_BATCH = 500

@@ -11,6 +11,7 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
@@ -20,6 +21,7 @@ from accounts.models import Tenant, User
 from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
+from core.language import _
 from fabric.inventory.models import Chassis, Device, Drawer, Host, Port
 from telemetry.events import selectors, services
 from telemetry.events.filters import MESSAGE_SORTS, REGISTRY_NAMES, EventFilter, MessageFilter
@@ -30,13 +32,19 @@ NEWEST_SHOWN = 6
 ROWS_PER_PAGE = 50
 MAX_NEW_COUNTED = 999
 MESSAGE_COLUMNS = ("message", "registry", "severity", "what_it_means", "what_to_do")
-RANGES = (("1h", "the last hour"), ("24h", "the last day"), ("7d", "the last week"), ("30d", "the last 30 days"))
+RANGES = (
+    ("1h", gettext_noop("the last hour")), ("24h", gettext_noop("the last day")),
+    ("7d", gettext_noop("the last week")), ("30d", gettext_noop("the last 30 days")),
+)  # fmt: skip
 # Parts that come from a link on their page: shown and kept in the URL, without a list to choose from.
-SUBJECT_MODELS: dict[str, Any] = {"drawer": Drawer, "device": Device, "port": Port, "host": Host}
+SUBJECT_MODELS: dict[str, Any] = {
+    gettext_noop("drawer"): Drawer, gettext_noop("device"): Device, gettext_noop("port"): Port,
+    gettext_noop("host"): Host,
+}  # fmt: skip
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Events"))
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry(gettext_noop("Events")))
 def events(request: HttpRequest) -> HttpResponse:
     """List events, newest first; filter and position are in the URL. Without any, the default view is shown."""
     person = person_of(request)
@@ -68,7 +76,7 @@ def events(request: HttpRequest) -> HttpResponse:
         "query": query,
         "count": None if errors or wanted.words else selectors.events_count(rows),
         "things": _filter_subjects(person, wanted),
-        "ranges": RANGES,
+        "ranges": [(code, _(words)) for code, words in RANGES],
         "range": dict(wanted.parameters()).get("last", ""),
         "severities": EventSeverity.choices,
         "sources": EventSource.choices,
@@ -130,7 +138,7 @@ def catalogue(request: HttpRequest) -> HttpResponse:
         "all": len(MESSAGE_CATALOGUE),
         "registries": REGISTRY_NAMES,
         "severities": EventSeverity.choices,
-        "sorts": [(code, words) for code, (words, _) in MESSAGE_SORTS.items()],
+        "sorts": [(code, _(words)) for code, (words, _order) in MESSAGE_SORTS.items()],
     }
     return render(request, "telemetry/events/catalogue.html", context, status=400 if errors else 200)
 
@@ -159,7 +167,7 @@ def new_event_count(request: HttpRequest) -> HttpResponse:
     """Return how many matching events arrived after the number `known`."""
     text = request.GET.get("known", "0")
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise Invalid("Give the event to count from.", errors={"known": "Give the number of an event."})
+        raise Invalid(_("Give the event to count from."), errors={"known": _("Give the number of an event.")})
     rows = EventFilter.of(request.GET).apply(Event.objects.visible_to(person_of(request))).filter(pk__gt=int(text))
     return JsonResponse({"count": rows.order_by()[: MAX_NEW_COUNTED + 1].count()})
 
@@ -179,7 +187,7 @@ def add_view(request: HttpRequest) -> HttpResponse:
     except (Invalid, Conflict) as error:
         messages.error(request, error.sentence)
         return redirect(f"{reverse('events:events')}?{query}" if _is_query(query) else "events:events")
-    messages.success(request, f"The view ‘{made.name}’ was saved.")
+    messages.success(request, _("The view ‘{name}’ was saved.", name=made.name))
     return redirect(f"{reverse('events:events')}?{made.query}&view={made.pk}")
 
 
@@ -205,7 +213,7 @@ def change_view(request: HttpRequest, pk: int) -> HttpResponse:
 @declare(Audience.OBJECT_VIEWERS, audited_as=Action.EVENT_VIEW_REMOVE)
 def remove_view(request: HttpRequest, pk: int) -> HttpResponse:
     services.saved_view_remove(person=person_of(request), pk=pk)
-    messages.success(request, "The view was deleted. Its events stay.")
+    messages.success(request, _("The view was deleted. Its events stay."))
     return redirect(f"{reverse('events:events')}?view=0")
 
 

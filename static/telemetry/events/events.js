@@ -1,5 +1,7 @@
 // Shows how many events have been recorded since the page was loaded. Rows stay in place until the new ones are
 // requested.
+import { _, _n } from "../../site/language.js";
+
 const EVERY = 5000; // ms
 const MOST = 999;
 const bar = document.querySelector("[data-news]");
@@ -12,8 +14,8 @@ async function update() {
     if (!answer.ok || answer.redirected) return;
     const { count } = await answer.json();
     if (count === 0) return;
-    const many = count > MOST ? `More than ${MOST}` : String(count);
-    const text = `${many} new event${count === 1 ? "" : "s"}: show ${count === 1 ? "it" : "them"}`;
+    const many = count > MOST ? _("More than {count}", { count: MOST }) : String(count);
+    const text = _n("{many} new event: show it", "{many} new events: show them", count, { many });
     const link = bar.querySelector("a");
     if (link.textContent === text) return;
     link.textContent = text;
