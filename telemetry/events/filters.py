@@ -20,8 +20,14 @@ from core.language import _
 from telemetry.events.models import EventQuerySet, EventSeverity, EventSource
 from telemetry.events.rules import MESSAGE_CATALOGUE, EventMessage, message_name
 
-IDS: Final = ("chassis", "drawer", "device", "port", "host", "tenant")
-FILTERS: Final = ("q", "since", "until", "last", *IDS, "source", "severity", "message", "person")
+IDS: Final = (
+    gettext_noop("chassis"), gettext_noop("drawer"), gettext_noop("device"), gettext_noop("port"),
+    gettext_noop("host"), gettext_noop("tenant"),
+)  # fmt: skip
+FILTERS: Final = (
+    "q", gettext_noop("since"), gettext_noop("until"), gettext_noop("last"), *IDS, gettext_noop("source"),
+    gettext_noop("severity"), gettext_noop("message"), gettext_noop("person"),
+)  # fmt: skip
 MAX_WORDS = 20
 MAX_VALUES = 50
 MAX_VALUE_LENGTH = 200

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.http import QueryDict
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounts.audit.actions import Action
 from accounts.audit.services import audited, target_of
@@ -162,7 +163,7 @@ def saved_view_remove(*, person: User, pk: int) -> None:
 
 def saved_view_get(person: User, pk: int) -> SavedView:
     """Return one of a person's own views; raises NotFound."""
-    row: SavedView = row_or_404(person.event_views.all(), pk, "view")
+    row: SavedView = row_or_404(person.event_views.all(), pk, gettext_noop("view"))
     return row
 
 

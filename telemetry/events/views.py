@@ -37,10 +37,7 @@ RANGES = (
     ("7d", gettext_noop("the last week")), ("30d", gettext_noop("the last 30 days")),
 )  # fmt: skip
 # Parts that come from a link on their page: shown and kept in the URL, without a list to choose from.
-SUBJECT_MODELS: dict[str, Any] = {
-    gettext_noop("drawer"): Drawer, gettext_noop("device"): Device, gettext_noop("port"): Port,
-    gettext_noop("host"): Host,
-}  # fmt: skip
+SUBJECT_MODELS: dict[str, Any] = {"drawer": Drawer, "device": Device, "port": Port, "host": Host}
 
 
 @require_GET
@@ -96,7 +93,7 @@ def events(request: HttpRequest) -> HttpResponse:
 def event(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one event: its meaning, the events around it, and links to charts at its time."""
     person = person_of(request)
-    row = visible_or_404(Event.objects, person, pk, "event")
+    row = visible_or_404(Event.objects, person, pk, gettext_noop("event"))
     context = {
         "event": row,
         "known": find_message(row.message_id),

@@ -17,11 +17,13 @@ from itertools import accumulate
 
 from django.db import DatabaseError, transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from core.claims import ClaimLost
 from core.endpoints import DeliveryFailed
 from core.errors import FalconWebError
 from core.failpoints import failpoint
+from core.language import english
 from telemetry.delivery.senders import send_syslog, send_webhook
 from telemetry.events.filters import EventFilter
 from telemetry.events.models import Event, EventQuerySet
@@ -40,7 +42,7 @@ MIN_RETRY_PAUSE, MAX_RETRY_PAUSE = 2.0, 300.0  # s between attempts
 GIVES_UP_AFTER = timedelta(hours=24)  # of failing; streams are retried without end
 MAX_REQUEST_BYTES = 2**20  # of one request
 DATAGRAMS_PER_BATCH = 50  # fits the buffer of a receiver
-SITE_ERROR = "An internal error stopped it; see the log of the worker."
+SITE_ERROR = gettext_noop("An internal error stopped it; see the log of the worker.")
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def _fill_file(
                 claim.check_may_continue()
     except files.InsufficientStorage as error:
         # Only the part up to the last stored position counts: the rest is truncated when the run is resumed.
-        raise ExportRunEnded(State.FAILED, f"{error.sentence} {run.counted:,} events are written.") from error
+        raise ExportRunEnded(State.FAILED, f"{english(error.sentence)} {run.counted:,} events are written.") from error
     failpoint("export.rename")
     part.finish()
     failpoint("export.renamed")
@@ -186,8 +188,9 @@ def _stream_end_reason(run: ExportRun) -> str:
     """Return why the run of a stream ends; '' while it continues."""
     row = ExportDefinition.objects.filter(runs=run.pk).only("enabled", "version").first()
     if row is None or not row.enabled:
-        return "It was switched off."
-    return "" if row.version == run.version else "The export was changed: a new run continues from here."
+        return gettext_noop("It was switched off.")
+    changed = gettext_noop("The export was changed: a new run continues from here.")
+    return "" if row.version == run.version else changed
 
 
 def _next_batch(claim: ExportRunClaim, rows: EventQuerySet, shape: EventFormatter, known: int) -> EventBatch:
@@ -253,12 +256,12 @@ def _retry_later(claim: ExportRunClaim, error: DeliveryFailed) -> None:
     run, now = claim.row, timezone.now()
     since = run.failing_since or now
     if error.permanent or (not run.is_stream and now - since > GIVES_UP_AFTER):
-        _end_run(claim, State.FAILED, f"{error.sentence} Fix that, then resume: nothing is lost.")
+        _end_run(claim, State.FAILED, f"{english(error.sentence)} Fix that, then resume: nothing is lost.")
         return
     pause = max(retry_delay(run.attempts), error.retry_after or 0.0)
     claim.release(
         attempts=run.attempts + 1, failing_since=since, retry_at=now + timedelta(seconds=pause),
-        error=error.sentence[:500],
+        error=english(error.sentence)[:500],
     )  # fmt: skip
 
 
@@ -278,7 +281,7 @@ def _end_run(claim: ExportRunClaim, state: ExportRun.State, sentence: str) -> No
             source="site",
             message_id="FalconWeb.1.0.ExportFailed",
             severity="Warning",
-            text=f"Run {claim.row.pk} of the export {claim.row.name} failed: {sentence}",
+            text=f"Run {claim.row.pk} of the export {claim.row.name} failed: {english(sentence)}",
             at=timezone.now(),
             link=f"/exports/runs/{claim.row.pk}/",
         )
@@ -311,7 +314,7 @@ def _begin_scheduled(now: datetime) -> None:
         try:
             run_request(by=None, definition=row, trigger="schedule")
         except FalconWebError as error:
-            note = f"Not started at {row.next_at:%Y-%m-%d %H:%M} UTC: {error.sentence}"
+            note = f"Not started at {row.next_at:%Y-%m-%d %H:%M} UTC: {english(error.sentence)}"
             ExportDefinition.objects.filter(pk=row.pk).update(note=note[:500])
 
 

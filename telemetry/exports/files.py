@@ -30,6 +30,7 @@ from accounts.models import User
 from core.downloads import Download
 from core.errors import FalconWebError, Invalid, NotFound
 from core.failpoints import failpoint
+from core.language import _
 from telemetry.exports.formats import CONTENT_TYPES, SUFFIXES
 from telemetry.exports.models import ExportDefinition, ExportFormat, ExportRun
 from telemetry.exports.options import FOLDER_PATTERN, spec_of
@@ -67,11 +68,12 @@ def export_folder(name: str) -> Path:
     base = root.resolve()
     folder = base / name
     if not FOLDER_PATTERN.fullmatch(name) or not folder.resolve().is_relative_to(base):
-        raise Invalid("The folder is not below that of exports.", errors={"folder": "Choose another folder."})
+        raise Invalid(_("The folder is not below that of exports."), errors={"folder": _("Choose another folder.")})
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o750)
     except OSError as error:
-        raise InsufficientStorage(f"The folder {name} cannot be created: {error.strerror}.") from error
+        sentence = _("The folder {name} cannot be created: {reason}.", name=name, reason=error.strerror)
+        raise InsufficientStorage(sentence) from error
     return folder
 
 
@@ -82,7 +84,8 @@ def folder_check(name: str) -> str:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".test-") as file:
             file.write(b"test")
     except OSError as error:
-        raise InsufficientStorage(f"Nothing can be written to {folder}: {error.strerror}.") from error
+        sentence = _("Nothing can be written to {folder}: {reason}.", folder=folder, reason=error.strerror)
+        raise InsufficientStorage(sentence) from error
     return str(folder)
 
 
@@ -199,10 +202,10 @@ def _storage_errors() -> Iterator[None]:
 def run_file(run: ExportRun) -> Path:
     """Return the path of a run's complete file; raises NotFound where it no longer exists."""
     if not run.has_file:
-        raise NotFound("This run has no file.")
+        raise NotFound(_("This run has no file."))
     path = _file_path(run.file)
     if not path.is_file() or path.is_symlink():
-        raise NotFound("The file no longer exists: it was moved or deleted.")
+        raise NotFound(_("The file no longer exists: it was moved or deleted."))
     return path
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.utils.translation import gettext_noop
 
 from telemetry.delivery.formats import FACILITIES, cef_line, csv_rows, json_line, rfc5424_message
 from telemetry.events.models import Event
@@ -164,29 +165,31 @@ def _page_url(event: Event) -> str:
 
 
 COLUMNS: dict[str, ExportColumn] = {
-    "id": _field_column("Number", "id"),
-    "at": ExportColumn("Time", ("at",), lambda event: rfc3339(event.at)),
-    "received_at": ExportColumn("Received", ("received_at",), lambda event: rfc3339(event.received_at)),
-    "told_at": ExportColumn("Time, by the BMC’s clock", ("told_at",), lambda event: rfc3339(event.told_at)),
-    "source": _field_column("Source", "source"),
-    "severity": _field_column("Severity", "severity"),
-    "message_id": _field_column("Message", "message_id"),
-    "text": _field_column("Text", "text"),
-    "arguments": _field_column("Arguments of the message", "arguments"),
-    "chassis": _field_column("Chassis", "chassis_name"),
-    "subject": _field_column("Subject", "subject_name"),
-    "tenant": _field_column("Tenant", "tenant_name"),
-    "person": _field_column("Person", "person_name"),
-    "link": ExportColumn("Page of the subject", ("link",), _page_url),
-    "chassis_id": _field_column("Chassis, number", "chassis_id"),
-    "drawer_id": _field_column("Drawer, number", "drawer_id"),
-    "device_id": _field_column("Device, number", "device_id"),
-    "port_id": _field_column("Port, number", "port_id"),
-    "host_id": _field_column("Host, number", "host_id"),
-    "tenant_id": _field_column("Tenant, number", "tenant_id"),
-    "origin": _field_column("Resource of the BMC", "origin_uri"),
-    "originator": _field_column("Account on the BMC", "originator"),
-    "address": _field_column("Address on the BMC", "origin_address"),
+    "id": _field_column(gettext_noop("Number"), "id"),
+    "at": ExportColumn(gettext_noop("Time"), ("at",), lambda event: rfc3339(event.at)),
+    "received_at": ExportColumn(gettext_noop("Received"), ("received_at",), lambda event: rfc3339(event.received_at)),
+    "told_at": ExportColumn(
+        gettext_noop("Time, by the BMC’s clock"), ("told_at",), lambda event: rfc3339(event.told_at)
+    ),
+    "source": _field_column(gettext_noop("Source"), "source"),
+    "severity": _field_column(gettext_noop("Severity"), "severity"),
+    "message_id": _field_column(gettext_noop("Message"), "message_id"),
+    "text": _field_column(gettext_noop("Text"), "text"),
+    "arguments": _field_column(gettext_noop("Arguments of the message"), "arguments"),
+    "chassis": _field_column(gettext_noop("Chassis"), "chassis_name"),
+    "subject": _field_column(gettext_noop("Subject"), "subject_name"),
+    "tenant": _field_column(gettext_noop("Tenant"), "tenant_name"),
+    "person": _field_column(gettext_noop("Person"), "person_name"),
+    "link": ExportColumn(gettext_noop("Page of the subject"), ("link",), _page_url),
+    "chassis_id": _field_column(gettext_noop("Chassis, number"), "chassis_id"),
+    "drawer_id": _field_column(gettext_noop("Drawer, number"), "drawer_id"),
+    "device_id": _field_column(gettext_noop("Device, number"), "device_id"),
+    "port_id": _field_column(gettext_noop("Port, number"), "port_id"),
+    "host_id": _field_column(gettext_noop("Host, number"), "host_id"),
+    "tenant_id": _field_column(gettext_noop("Tenant, number"), "tenant_id"),
+    "origin": _field_column(gettext_noop("Resource of the BMC"), "origin_uri"),
+    "originator": _field_column(gettext_noop("Account on the BMC"), "originator"),
+    "address": _field_column(gettext_noop("Address on the BMC"), "origin_address"),
 }
 DEFAULT_COLUMNS = (
     "id", "at", "source", "severity", "message_id", "text", "chassis", "subject", "tenant", "person", "link",

@@ -8,10 +8,12 @@ from typing import Any
 
 from django import forms
 from django.http import QueryDict
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from accounts.models import Tenant, User
 from core.errors import FalconWebError
 from core.forms import add_service_errors
+from core.language import _
 from core.week import DAYS, WEEK
 from fabric.inventory.models import Chassis
 from telemetry.delivery.formats import FACILITIES
@@ -32,92 +34,123 @@ RENAMED = {"target": "destination", "filter": "q"}
 
 def _text_field(label: str, help_text: str = "", **more: Any) -> forms.CharField:
     widget = forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
-    return forms.CharField(label=label, required=False, max_length=2000, help_text=help_text, widget=widget, **more)
+    return forms.CharField(
+        label=gettext_lazy(label),
+        required=False,
+        max_length=2000,
+        help_text=gettext_lazy(help_text),
+        widget=widget,
+        **more,
+    )
 
 
 def _number_field(label: str, help_text: str, initial: int) -> forms.IntegerField:
-    return forms.IntegerField(label=label, required=False, help_text=help_text, initial=initial)
+    return forms.IntegerField(
+        label=gettext_lazy(label), required=False, help_text=gettext_lazy(help_text), initial=initial
+    )
 
 
 def _choice_field(label: str, choices: Any, initial: str, **more: Any) -> forms.ChoiceField:
-    return forms.ChoiceField(label=label, choices=choices, initial=initial, widget=forms.RadioSelect, **more)
+    return forms.ChoiceField(
+        label=gettext_lazy(label), choices=choices, initial=initial, widget=forms.RadioSelect, **more
+    )
 
 
 def _filter_field(label: str, choices: Any = (), help_text: str = "") -> forms.MultipleChoiceField:
     widget = forms.CheckboxSelectMultiple
-    return forms.MultipleChoiceField(label=label, choices=choices, required=False, widget=widget, help_text=help_text)
+    return forms.MultipleChoiceField(
+        label=gettext_lazy(label), choices=choices, required=False, widget=widget, help_text=gettext_lazy(help_text)
+    )
 
 
 class ExportForm(forms.Form):
     name = forms.CharField(
-        label="Name", max_length=MAX_NAME_LENGTH, widget=forms.TextInput(attrs={"autocomplete": "off"})
+        label=gettext_lazy("Name"), max_length=MAX_NAME_LENGTH, widget=forms.TextInput(attrs={"autocomplete": "off"})
     )
-    q = _text_field("Text", "Events that contain all of these words.")
-    severity = _filter_field("Severity", EventSeverity.choices, "None ticked: all.")
-    source = _filter_field("Source", EventSource.choices, "None ticked: all.")
-    chassis = _filter_field("Chassis")
-    tenant = _filter_field("Tenant")
-    message = _text_field("Messages", "Names separated by commas, such as ResourceEvent.ResourceChanged.")
-    person = _text_field("Person")
-    since = _text_field("From (UTC)", "A day, or a day and a time: 2026-03-02 or 2026-03-02T10:00.")
-    until = _text_field("Until (UTC)")
-    last = _text_field("The last", "Such as 90m, 24h or 7d, counted back from the request of a run.")
-    device = _text_field("Devices", "Numbers from addresses of pages, separated by commas.")
-    port = _text_field("Ports")
-    drawer = _text_field("Drawers")
-    host = _text_field("Hosts")
-    format = _choice_field("Format", ExportFormat.choices, ExportFormat.CSV)
+    q = _text_field(gettext_noop("Text"), gettext_noop("Events that contain all of these words."))
+    severity = _filter_field(gettext_noop("Severity"), EventSeverity.choices, gettext_noop("None ticked: all."))
+    source = _filter_field(gettext_noop("Source"), EventSource.choices, gettext_noop("None ticked: all."))
+    chassis = _filter_field(gettext_noop("Chassis"))
+    tenant = _filter_field(gettext_noop("Tenant"))
+    message = _text_field(
+        gettext_noop("Messages"), gettext_noop("Names separated by commas, such as ResourceEvent.ResourceChanged.")
+    )
+    person = _text_field(gettext_noop("Person"))
+    since = _text_field(
+        gettext_noop("From (UTC)"), gettext_noop("A day, or a day and a time: 2026-03-02 or 2026-03-02T10:00.")
+    )
+    until = _text_field(gettext_noop("Until (UTC)"))
+    last = _text_field(
+        gettext_noop("The last"), gettext_noop("Such as 90m, 24h or 7d, counted back from the request of a run.")
+    )
+    device = _text_field(gettext_noop("Devices"), gettext_noop("Numbers from addresses of pages, separated by commas."))
+    port = _text_field(gettext_noop("Ports"))
+    drawer = _text_field(gettext_noop("Drawers"))
+    host = _text_field(gettext_noop("Hosts"))
+    format = _choice_field(gettext_noop("Format"), ExportFormat.choices, ExportFormat.CSV)
     columns = forms.MultipleChoiceField(
-        label="Columns",
-        choices=[(name, one.words) for name, one in COLUMNS.items()],
+        label=gettext_lazy("Columns"),
+        choices=[(name, gettext_lazy(one.words)) for name, one in COLUMNS.items()],
         initial=DEFAULT_COLUMNS,
         widget=forms.CheckboxSelectMultiple,
     )
     facility = forms.ChoiceField(
-        label="Facility", choices=[(name, name) for name in FACILITIES], initial="local0", required=False,
-        help_text="Of syslog messages.",
+        label=gettext_lazy("Facility"), choices=[(name, name) for name in FACILITIES], initial="local0", required=False,
+        help_text=gettext_lazy("Of syslog messages."),
     )  # fmt: skip
     cef_version = forms.TypedChoiceField(
-        label="Version of CEF", choices=[("0", "CEF:0"), ("1", "CEF:1")], coerce=int, required=False
+        label=gettext_lazy("Version of CEF"), choices=[("0", "CEF:0"), ("1", "CEF:1")], coerce=int, required=False
     )
-    destination = _choice_field("Target", ExportTarget.choices, ExportTarget.DOWNLOAD)
+    destination = _choice_field(gettext_noop("Target"), ExportTarget.choices, ExportTarget.DOWNLOAD)
     address = _text_field(
-        "Address",
-        "Of a webhook https://host/path; of a syslog server udp://, tcp:// or tls://host:port. No names or passwords.",
+        gettext_noop("Address"),
+        gettext_noop(
+            "Of a webhook https://host/path; of a syslog server udp://, tcp:// or tls://host:port. No names or "
+            "passwords."
+        ),
     )
     ca = forms.CharField(
-        label="CA certificate (PEM)", required=False, widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
-        help_text="Where the system does not trust the issuer of the server’s certificate.",
+        label=gettext_lazy("CA certificate (PEM)"), required=False,
+        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
+        help_text=gettext_lazy("Where the system does not trust the issuer of the server’s certificate."),
     )  # fmt: skip
     secret = forms.CharField(
-        label="Secret", required=False, max_length=MAX_SECRET_LENGTH, strip=False,
+        label=gettext_lazy("Secret"), required=False, max_length=MAX_SECRET_LENGTH, strip=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
-        help_text="Requests are signed with it. Empty: unchanged.",
+        help_text=gettext_lazy("Requests are signed with it. Empty: unchanged."),
     )  # fmt: skip
-    unsigned = forms.BooleanField(label="Delete the secret: sign nothing", required=False)
-    folder = _text_field("Folder", "Below the folder of exports, such as audit/siem.")
-    gzip = forms.BooleanField(label="Compress (gzip)", required=False)
-    keep_files = _number_field("Files kept", "The newest of this export; 0: all.", 20)
-    keep_days = _number_field("Days kept", "0: without limit.", 90)
-    minutes = _number_field("Longest run, in minutes", "One that takes longer stops, and can be resumed.", 1440)
-    batch = _number_field("Events in a request", "1 to 1,000.", 500)
-    schedule = _choice_field("When", ExportSchedule.choices, ExportSchedule.NONE, required=False)
-    on_days = _filter_field("Days", [(str(day), DAYS[day]) for day in WEEK], "None ticked: each day.")
-    at_hours = _filter_field(
-        "Hours (UTC)", [(str(hour), f"{hour:02}") for hour in range(24)], "None ticked: each hour."
+    unsigned = forms.BooleanField(label=gettext_lazy("Delete the secret: sign nothing"), required=False)
+    folder = _text_field(gettext_noop("Folder"), gettext_noop("Below the folder of exports, such as audit/siem."))
+    gzip = forms.BooleanField(label=gettext_lazy("Compress (gzip)"), required=False)
+    keep_files = _number_field(gettext_noop("Files kept"), gettext_noop("The newest of this export; 0: all."), 20)
+    keep_days = _number_field(gettext_noop("Days kept"), gettext_noop("0: without limit."), 90)
+    minutes = _number_field(
+        gettext_noop("Longest run, in minutes"), gettext_noop("One that takes longer stops, and can be resumed."), 1440
     )
-    at_minute = forms.IntegerField(label="Minute", required=False, min_value=0, max_value=59, initial=0)
+    batch = _number_field(gettext_noop("Events in a request"), gettext_noop("1 to 1,000."), 500)
+    schedule = _choice_field(gettext_noop("When"), ExportSchedule.choices, ExportSchedule.NONE, required=False)
+    on_days = _filter_field(
+        gettext_noop("Days"),
+        [(str(day), gettext_lazy(DAYS[day])) for day in WEEK],
+        gettext_noop("None ticked: each day."),
+    )
+    at_hours = _filter_field(
+        gettext_noop("Hours (UTC)"),
+        [(str(hour), f"{hour:02}") for hour in range(24)],
+        gettext_noop("None ticked: each hour."),
+    )
+    at_minute = forms.IntegerField(label=gettext_lazy("Minute"), required=False, min_value=0, max_value=59, initial=0)
     cron = _text_field(
-        "Own schedule (cron, UTC)",
-        "In place of days and hours: minute, hour, day, month, day of the week, such as 15 3 1 * *.",
+        gettext_noop("Own schedule (cron, UTC)"),
+        gettext_noop("In place of days and hours: minute, hour, day, month, day of the week, such as 15 3 1 * *."),
     )
     span = _choice_field(
-        "Events of a run", ExportSpan.choices, ExportSpan.ALL, required=False,
-        help_text="A stream always takes new events.",
+        gettext_noop("Events of a run"), ExportSpan.choices, ExportSpan.ALL, required=False,
+        help_text=gettext_lazy("A stream always takes new events."),
     )  # fmt: skip
     from_now = forms.BooleanField(
-        label="Skip events until now", required=False,
-        help_text="For new events only: otherwise it starts with the oldest event.",
+        label=gettext_lazy("Skip events until now"), required=False,
+        help_text=gettext_lazy("For new events only: otherwise it starts with the oldest event."),
     )  # fmt: skip
 
     def __init__(
@@ -134,9 +167,9 @@ class ExportForm(forms.Form):
         super().__init__(data, initial=known)
         for name, rows in (("chassis", Chassis.objects.visible_to(person)), ("tenant", Tenant.objects.all())):
             choices = [(str(pk), text) for pk, text in rows.order_by("name").values_list("pk", "name")]
-            existing = {key for key, _ in choices}
+            existing = {key for key, _name in choices}
             # Removed rows stay selected until they are deselected.
-            choices += [(key, f"{name} {key}, removed") for key in known.get(name, []) if key not in existing]
+            choices += [(key, _removed_words(name, key)) for key in known.get(name, []) if key not in existing]
             field: Any = self.fields[name]
             field.choices = choices
         if definition is not None:
@@ -178,14 +211,14 @@ class ExportForm(forms.Form):
     def groups(self) -> Iterator[tuple[str, str, list[forms.BoundField]]]:
         """Yield the parts of the form: key, label and fields."""
         for key, words, names in (
-            ("what", "Which events", ("severity", "source", "chassis", "tenant", "q", "since", "until", "last")),
-            ("more", "More filters", ("message", "person", "device", "port", "drawer", "host")),
-            ("how", "Format", ("format", "columns", "facility", "cef_version")),
-            ("where", "Target", (
+            ("what", _("Which events"), ("severity", "source", "chassis", "tenant", "q", "since", "until", "last")),
+            ("more", _("More filters"), ("message", "person", "device", "port", "drawer", "host")),
+            ("how", _("Format"), ("format", "columns", "facility", "cef_version")),
+            ("where", _("Target"), (
                 "destination", "address", "ca", "secret", "unsigned", "batch", "folder", "gzip", "keep_files",
                 "keep_days",
             )),
-            ("when", "When", (
+            ("when", _("When"), (
                 "schedule", "on_days", "at_hours", "at_minute", "cron", "span", "from_now", "minutes",
             )),
         ):  # fmt: skip
@@ -193,7 +226,7 @@ class ExportForm(forms.Form):
 
     def wrong(self) -> list[forms.BoundField]:
         """Return the fields with errors, in the order of the page."""
-        order = [self["name"], *(field for _, _, group in self.groups() for field in group)]
+        order = [self["name"], *(field for _key, _words, group in self.groups() for field in group)]
         return [field for field in order if field.errors]
 
     def focus_wrong(self) -> None:
@@ -206,6 +239,10 @@ class ExportForm(forms.Form):
     def add_errors_of(self, error: FalconWebError) -> None:
         errors = {RENAMED.get(name, name): sentence for name, sentence in error.details.get("errors", {}).items()}
         add_service_errors(self, FalconWebError(error.sentence, errors=errors))
+
+
+def _removed_words(kind: str, key: str) -> str:
+    return _("chassis {key}, removed", key=key) if kind == "chassis" else _("tenant {key}, removed", key=key)
 
 
 def initial_from_query(given: QueryDict) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Self
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from accounts.models import User
 from accounts.visibility import RestrictedQuerySet
@@ -24,25 +25,25 @@ class ExportFormat(models.TextChoices):
 
 
 class ExportTarget(models.TextChoices):
-    DOWNLOAD = "download", "Download"
-    DIRECTORY = "directory", "Directory"
-    WEBHOOK = "webhook", "Webhook"
-    SYSLOG = "syslog", "Syslog server"
+    DOWNLOAD = "download", gettext_lazy("Download")
+    DIRECTORY = "directory", gettext_lazy("Directory")
+    WEBHOOK = "webhook", gettext_lazy("Webhook")
+    SYSLOG = "syslog", gettext_lazy("Syslog server")
 
 
 class ExportSchedule(models.TextChoices):
     """When a definition runs."""
 
-    NONE = "none", "On request"
-    CRON = "cron", "On a schedule"
-    STREAM = "stream", "Continuously"
+    NONE = "none", gettext_lazy("On request")
+    CRON = "cron", gettext_lazy("On a schedule")
+    STREAM = "stream", gettext_lazy("Continuously")
 
 
 class ExportSpan(models.TextChoices):
     """Which of the matching events a run takes."""
 
-    ALL = "all", "All matching, each time"
-    NEW = "new", "New since the last run"
+    ALL = "all", gettext_lazy("All matching, each time")
+    NEW = "new", gettext_lazy("New since the last run")
 
 
 class AdministratorOnlyQuerySet(RestrictedQuerySet):
@@ -58,7 +59,7 @@ class ExportDefinition(SecretHolder):
     The secret signs webhooks.
     """
 
-    described_as = "this export"
+    described_as = gettext_noop("this export")
 
     name = models.CharField(max_length=100, unique=True)
     filter = models.JSONField(default=dict)  # as telemetry.events.filters reads it: names to lists of texts
@@ -125,11 +126,11 @@ class ExportRun(models.Model):
     """One execution of a definition; kept when the definition is removed."""
 
     class State(models.TextChoices):
-        QUEUED = "queued", "Queued"
-        RUNNING = "running", "Running"
-        DONE = "done", "Done"
-        FAILED = "failed", "Failed"
-        CANCELLED = "cancelled", "Cancelled"
+        QUEUED = "queued", gettext_lazy("Queued")
+        RUNNING = "running", gettext_lazy("Running")
+        DONE = "done", gettext_lazy("Done")
+        FAILED = "failed", gettext_lazy("Failed")
+        CANCELLED = "cancelled", gettext_lazy("Cancelled")
 
     OPEN = (State.QUEUED, State.RUNNING)
 
@@ -139,8 +140,12 @@ class ExportRun(models.Model):
     version = models.PositiveIntegerField()
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
     trigger = models.CharField(
-        max_length=10, choices=[("person", "A person"), ("schedule", "Its schedule"), ("stream", "Continuous export")]
-    )
+        max_length=10,
+        choices=[
+            ("person", gettext_lazy("A person")), ("schedule", gettext_lazy("Its schedule")),
+            ("stream", gettext_lazy("Continuous export")),
+        ],
+    )  # fmt: skip
     requested_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     requested_by_name = models.CharField(max_length=150, blank=True)
     begun_after = models.BigIntegerField()  # number of the last event before it

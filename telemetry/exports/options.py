@@ -13,6 +13,7 @@ from cronsim import CronSim, CronSimError
 from core.connections import tls_context
 from core.endpoints import syslog_endpoint, webhook_endpoint
 from core.errors import Invalid
+from core.language import _
 from telemetry.delivery.formats import FACILITIES
 from telemetry.events.filters import FILTERS, EventFilter
 from telemetry.exports.formats import COLUMNS, DEFAULT_COLUMNS, EventFormatter
@@ -73,24 +74,24 @@ class ExportSpec:
         errors: dict[str, str] = {}
         name = " ".join(self.name.split())
         if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
-            errors["name"] = f"Give a name of at most {MAX_NAME_LENGTH} characters."
+            errors["name"] = _("Give a name of at most {most} characters.", most=MAX_NAME_LENGTH)
         for value, choices, which in (
             (self.format, ExportFormat.values, "format"), (self.target, ExportTarget.values, "target"),
             (self.schedule, ExportSchedule.values, "schedule"), (self.span, ExportSpan.values, "span"),
         ):  # fmt: skip
             if value not in choices:
-                errors[which] = f"One of {', '.join(choices)}."
+                errors[which] = _("One of {choices}.", choices=", ".join(choices))
         columns = tuple(dict.fromkeys(self.columns))
         if not columns or not set(columns) <= set(COLUMNS):
-            errors["columns"] = f"At least one of {', '.join(COLUMNS)}."
+            errors["columns"] = _("At least one of {choices}.", choices=", ".join(COLUMNS))
         if self.secret and (len(self.secret) > MAX_SECRET_LENGTH or not self.secret.isprintable()):
-            errors["secret"] = f"Give at most {MAX_SECRET_LENGTH} printable characters."
+            errors["secret"] = _("Give at most {most} printable characters.", most=MAX_SECRET_LENGTH)
         kept = self._filter(errors)
         if not errors:
             self._check_together(errors)
             self._check_options(errors)
         if errors:
-            raise Invalid("The export cannot be defined so.", errors=errors)
+            raise Invalid(_("The export cannot be defined so."), errors=errors)
         cron = " ".join(self.cron.split()) if self.schedule == ExportSchedule.CRON else ""
         span = ExportSpan.NEW if self.schedule == ExportSchedule.STREAM else self.span
         return ExportSpec(
@@ -100,7 +101,9 @@ class ExportSpec:
 
     def _filter(self, errors: dict[str, str]) -> dict[str, list[str]]:
         if unknown := sorted(set(self.filter) - set(FILTERS)):
-            errors["filter"] = f"'{unknown[0][:40]}' is no member of a filter: {', '.join(FILTERS)}."
+            errors["filter"] = _(
+                "'{name}' is no member of a filter: {choices}.", name=unknown[0][:40], choices=", ".join(FILTERS)
+            )
             return {}
         try:
             return filter_to_json(EventFilter.of(self.filter))
@@ -110,9 +113,9 @@ class ExportSpec:
 
     def _check_together(self, errors: dict[str, str]) -> None:
         if self.target == ExportTarget.SYSLOG and self.format == ExportFormat.CSV:
-            errors["format"] = "A syslog server takes messages: choose syslog, CEF or JSON Lines."
+            errors["format"] = _("A syslog server takes messages: choose syslog, CEF or JSON Lines.")
         if self.schedule == ExportSchedule.STREAM and self.target in {ExportTarget.DOWNLOAD, ExportTarget.DIRECTORY}:
-            errors["schedule"] = "A file has an end: continuous export is for webhooks and syslog servers."
+            errors["schedule"] = _("A file has an end: continuous export is for webhooks and syslog servers.")
         if self.schedule == ExportSchedule.CRON:
             try:
                 next_cron_time(self.cron, datetime.now(UTC))
@@ -131,19 +134,21 @@ class ExportSpec:
             except Invalid as error:
                 errors["ca"] = error.sentence
         if self.target == ExportTarget.DIRECTORY and not FOLDER_PATTERN.fullmatch(one.folder):
-            errors["folder"] = "Letters, digits, '.', '_' and '-', up to four parts apart by '/', such as audit/siem."
+            errors["folder"] = _(
+                "Letters, digits, '.', '_' and '-', up to four parts apart by '/', such as audit/siem."
+            )
         if one.facility not in FACILITIES:
-            errors["facility"] = f"One of {', '.join(FACILITIES)}."
+            errors["facility"] = _("One of {choices}.", choices=", ".join(FACILITIES))
         if one.cef_version not in {0, 1}:
-            errors["cef_version"] = "0 or 1."
+            errors["cef_version"] = _("0 or 1.")
         for name, least, most in (
             ("keep_files", 0, MAX_FILES), ("keep_days", 0, MAX_DAYS), ("minutes", 1, MAX_MINUTES),
             ("batch", 1, MAX_BATCH),
         ):  # fmt: skip
             if not least <= getattr(one, name) <= most:
-                errors[name] = f"Give a number from {least} to {most}."
+                errors[name] = _("Give a number from {least} to {most}.", least=least, most=most)
         if len(one.ca) > MAX_CA_LENGTH:
-            errors["ca"] = "That is too long for a chain of certificates."
+            errors["ca"] = _("That is too long for a chain of certificates.")
 
     def shape(self) -> EventFormatter:
         options = self.options
@@ -184,10 +189,10 @@ def filter_to_json(selection: EventFilter) -> dict[str, list[str]]:
 def next_cron_time(cron: str, after: datetime) -> datetime:
     """Return the next time of a cron expression (five fields, UTC); raises Invalid where there is none."""
     if len(cron.split()) != 5 or len(cron) > 100:
-        raise Invalid("Give the five fields of cron: minute, hour, day, month, day of the week, such as 15 3 * * *.")
+        raise Invalid(_("Give the five fields of cron: minute, hour, day, month, day of the week, such as 15 3 * * *."))
     try:
         return next(CronSim(cron, after.astimezone(UTC)))
     except CronSimError as error:
-        raise Invalid(f"This is no cron expression: {error}.") from error
+        raise Invalid(_("This is no cron expression: {error}.", error=error)) from error
     except StopIteration as error:
-        raise Invalid("There is no such day in the next 50 years.") from error
+        raise Invalid(_("There is no such day in the next 50 years.")) from error

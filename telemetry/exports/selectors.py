@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 from django.core.paginator import Paginator
 from django.db.models import Prefetch, Q
+from django.utils import translation
+from django.utils.translation import gettext_noop
 
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import Invalid
+from core.language import SOURCE_LANGUAGE, _
 from telemetry.events.filters import EventFilter
 from telemetry.events.models import Event
 from telemetry.exports.formats import rfc3339
@@ -28,14 +31,15 @@ SAMPLE_ROWS = 20
 CSV_ROWS_PER_QUERY = 500
 EXPORT_SORTS = {"name": "name", "format": "format", "target": "target", "next": "next_at", "changed": "changed_at"}
 RUN_SORTS = {
-    "number": "pk", "name": "name", "state": "state", "events": "counted", "bytes": "bytes", "begun": "started_at",
-    "ended": "ended_at",
+    gettext_noop("number"): "pk", gettext_noop("name"): "name", gettext_noop("state"): "state",
+    gettext_noop("events"): "counted", gettext_noop("bytes"): "bytes", gettext_noop("begun"): "started_at",
+    gettext_noop("ended"): "ended_at",
 }  # fmt: skip
 RUN_COLUMNS: dict[str, Callable[[ExportRun], object]] = {
     "number": lambda run: run.pk,
     "export": lambda run: run.name,
     "state": lambda run: run.state,
-    "asked_by": lambda run: run.requested_by_name or run.get_trigger_display(),
+    "asked_by": lambda run: run.requested_by_name or _english_trigger(run),
     "asked_at": lambda run: rfc3339(run.created_at),
     "started_at": lambda run: rfc3339(run.started_at),
     "ended_at": lambda run: rfc3339(run.ended_at),
@@ -98,13 +102,14 @@ def find_runs(
 
 def definition_get(person: User, pk: int) -> ExportDefinition:
     """Return a definition; raises NotFound."""
-    row: ExportDefinition = visible_or_404(ExportDefinition.objects, person, pk, "export")
+    row: ExportDefinition = visible_or_404(ExportDefinition.objects, person, pk, gettext_noop("export"))
     return row
 
 
 def run_get(person: User, pk: int) -> ExportRun:
     """Return a run; raises NotFound."""
-    row: ExportRun = visible_or_404(ExportRun.objects.select_related("definition"), person, pk, "run")
+    rows = ExportRun.objects.select_related("definition")
+    row: ExportRun = visible_or_404(rows, person, pk, gettext_noop("run"))
     return row
 
 
@@ -133,6 +138,11 @@ def definition_lines(rows: AdministratorOnlyQuerySet) -> Iterator[tuple[object, 
         )  # fmt: skip
 
 
+def _english_trigger(run: ExportRun) -> str:
+    with translation.override(SOURCE_LANGUAGE):
+        return run.get_trigger_display()
+
+
 def _words(search: str) -> list[str]:
     return search.replace("\0", " ").split()[:20]
 
@@ -146,4 +156,5 @@ def _order(sort: str, known: dict[str, str]) -> tuple[str, str]:
 
 def _one_of(value: str, known: list[str], name: str) -> None:
     if value and value not in known:
-        raise Invalid(f"'{value[:40]}' is no {name}.", errors={name: f"One of {', '.join(known)}."})
+        errors = {name: _("One of {choices}.", choices=", ".join(known))}
+        raise Invalid(_("'{value}' is no {name}.", value=value[:40], name=name), errors=errors)

@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet, Value
 from django.db.models.functions import Coalesce
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounts.access import require_administrator
 from accounts.audit.actions import Action
@@ -20,6 +21,7 @@ from core import credentials
 from core.claims import ClaimLost, RowClaim
 from core.errors import Conflict, FalconWebError, Invalid, Unavailable
 from core.failpoints import failpoint
+from core.language import _, english
 from telemetry.delivery.senders import send_syslog, send_webhook
 from telemetry.events.models import Event, EventSeverity, EventSource
 from telemetry.events.selectors import horizon
@@ -108,9 +110,11 @@ def export_remove(*, by: User, definition: ExportDefinition) -> None:
             row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
             act.before = definition_snapshot(row)
             unclaimed = row.runs.open().unclaimed()
-            unclaimed.update(state=ExportRun.State.CANCELLED, ended_at=timezone.now(), error="The export was removed.")
+            unclaimed.update(
+                state=ExportRun.State.CANCELLED, ended_at=timezone.now(), error=gettext_noop("The export was removed.")
+            )
             if row.runs.open().exists():
-                raise Conflict("A run of this export is in progress. Cancel it first, then remove the export.")
+                raise Conflict(_("A run of this export is in progress. Cancel it first, then remove the export."))
             runs = [run.pk for run in row.runs.all()]
             row.delete()
             transaction.on_commit(lambda: files.files_delete(runs))
@@ -139,16 +143,16 @@ def target_check(*, by: User, spec: ExportSpec, definition: ExportDefinition | N
 def _check_target(kept: ExportSpec, secret: str) -> str:
     options, shape = kept.options, kept.shape()
     if kept.target in {ExportTarget.DOWNLOAD, ExportTarget.DIRECTORY}:
-        return f"Files can be written to {files.folder_check(options.folder)}."
+        return _("Files can be written to {folder}.", folder=files.folder_check(options.folder))
     event = sample_event()
     if kept.target == ExportTarget.WEBHOOK:
         body = shape.heading + b"".join(shape.lines([event]))
         send_webhook(url=options.address, body=body, content_type=shape.content_type, secret=secret, ca=options.ca)
-        return "The webhook accepted a test event."
+        return _("The webhook accepted a test event.")
     send_syslog(address=options.address, messages=shape.messages([event], shape.lines([event])), ca=options.ca)
     if options.address.startswith("udp:"):
-        return "A test event was sent. Datagrams are not confirmed: check whether the server has it."
-    return "The syslog server accepted a test event."
+        return _("A test event was sent. Datagrams are not confirmed: check whether the server has it.")
+    return _("The syslog server accepted a test event.")
 
 
 def sample_event() -> Event:
@@ -205,7 +209,7 @@ def _save(row: ExportDefinition) -> None:
         with transaction.atomic():
             row.save()
     except IntegrityError as error:
-        sentence = "Another export has this name."
+        sentence = _("Another export has this name.")
         raise Invalid(sentence, errors={"name": sentence}) from error
 
 
@@ -237,7 +241,7 @@ def run_request(*, by: User | None, definition: ExportDefinition, trigger: str =
         if by is not None:
             require_administrator(by)
         if definition.is_stream and not definition.enabled:
-            raise Conflict("This export is switched off. Switch it on: it continues by itself.")
+            raise Conflict(_("This export is switched off. Switch it on: it continues by itself."))
         with act.change():
             row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
             cursor = row.cursor if row.span == ExportSpan.NEW else 0
@@ -255,7 +259,7 @@ def run_request(*, by: User | None, definition: ExportDefinition, trigger: str =
                         cursor=cursor,
                     )
             except IntegrityError as error:
-                raise Conflict("A run of this export is in progress. Wait for its end, or cancel it.") from error
+                raise Conflict(_("A run of this export is in progress. Wait for its end, or cancel it.")) from error
             act.after = {"run": run.pk}
             failpoint("export.requested.uncommitted")
     return run
@@ -274,7 +278,7 @@ def run_cancel(*, by: User, run: ExportRun) -> ExportRun:
         if not open_.unclaimed().update(**ended, worker="", lease_until=None) and not open_.update(
             cancel_requested_at=now
         ):
-            raise Conflict("The run has ended: there is nothing to cancel.")
+            raise Conflict(_("The run has ended: there is nothing to cancel."))
     run.refresh_from_db()
     return run
 
@@ -290,11 +294,11 @@ def run_resume(*, by: User, run: ExportRun) -> ExportRun:
         with act.change():
             definition = ExportDefinition.objects.select_for_update().filter(runs=run.pk).first()
             if definition is None:
-                raise Conflict("The export was removed: the run cannot be resumed.")
+                raise Conflict(_("The export was removed: the run cannot be resumed."))
             if run.snapshot["span"] == ExportSpan.NEW and definition.runs.filter(pk__gt=run.pk).exists():
-                raise Conflict("A later run has continued from there.")
+                raise Conflict(_("A later run has continued from there."))
             if definition.is_stream and not definition.enabled:
-                raise Conflict("This export is switched off. Switch it on first.")
+                raise Conflict(_("This export is switched off. Switch it on first."))
             ended = ExportRun.objects.filter(pk=run.pk, state__in=[State.FAILED, State.CANCELLED], file_removed_at=None)
             try:
                 with transaction.atomic():
@@ -303,9 +307,11 @@ def run_resume(*, by: User, run: ExportRun) -> ExportRun:
                         cancel_requested_at=None, worker="", lease_until=None, resumed_at=timezone.now(),
                     )  # fmt: skip
             except IntegrityError as error:
-                raise Conflict("Another run of this export is in progress. Wait for its end, or cancel it.") from error
+                raise Conflict(
+                    _("Another run of this export is in progress. Wait for its end, or cancel it.")
+                ) from error
             if not changed:
-                raise Conflict("Only a failed or cancelled run whose file still exists can be resumed.")
+                raise Conflict(_("Only a failed or cancelled run whose file still exists can be resumed."))
     run.refresh_from_db()
     return run
 
@@ -349,7 +355,7 @@ class ExportRunClaim(RowClaim[ExportRun]):
     def check_may_continue(self) -> None:
         """Raise ExportRunEnded where the run was cancelled, or has exceeded its time."""
         if ExportRun.objects.filter(pk=self.row.pk, cancel_requested_at__isnull=False).exists():
-            raise ExportRunEnded(State.CANCELLED, "It was cancelled.")
+            raise ExportRunEnded(State.CANCELLED, gettext_noop("It was cancelled."))
         begun = self.row.resumed_at or self.row.started_at or timezone.now()
         minutes = int(self.row.snapshot["options"].get("minutes", 0))
         if minutes and not self.row.is_stream and timezone.now() - begun > timedelta(minutes=minutes):
@@ -363,7 +369,9 @@ class ExportRunClaim(RowClaim[ExportRun]):
 
     def end(self, state: State, sentence: str = "", **values: Any) -> None:
         """End the run; raises ClaimLost."""
-        self.release(state=state, error=sentence[:500], ended_at=timezone.now(), pending=None, retry_at=None, **values)
+        self.release(
+            state=state, error=english(sentence)[:500], ended_at=timezone.now(), pending=None, retry_at=None, **values
+        )
 
 
 ExportRunClaim.watch(ExportRun.objects.open)

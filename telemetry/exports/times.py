@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from core.language import _
 from core.week import days_label
 
 CRON_PATTERN: Final = re.compile(r"(\d{1,2}) (\*|\d{1,2}(?:,\d{1,2}){0,23}) \* \* (\*|[0-6](?:,[0-6]){0,6})")
@@ -30,10 +31,12 @@ class ScheduleTimes:
     def words(self) -> str:
         """Return it for display: 'Mon, Wed at 03:15', 'each hour at :15'."""
         if not self.hours:
-            days = f"{days_label(self.days)}, " if self.days else ""
-            return f"{days}each hour at :{self.minute:02}"
+            minute = f"{self.minute:02}"
+            if not self.days:
+                return _("each hour at :{minute}", minute=minute)
+            return _("{days}, each hour at :{minute}", days=days_label(self.days), minute=minute)
         hours = ", ".join(f"{one:02}:{self.minute:02}" for one in sorted(set(self.hours)))
-        return f"{days_label(self.days)} at {hours}"
+        return _("{days} at {hours}", days=days_label(self.days), hours=hours)
 
 
 def schedule_times(cron: str) -> ScheduleTimes | None:

@@ -10,6 +10,7 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext_noop
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -19,6 +20,7 @@ from accounts.audit.services import audit_record
 from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, MenuEntry, declare
 from core.downloads import csv_download, csv_table
 from core.errors import FalconWebError, Invalid
+from core.language import _
 from core.text import parse_id
 from core.zones import MINUTE, local_words
 from telemetry.exports import selectors, services
@@ -39,7 +41,7 @@ RUNS_SHOWN = 10
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("Exports", "Administration", 4))
+@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry(gettext_noop("Exports"), "Administration", 4))
 def exports(request: HttpRequest) -> HttpResponse:
     """List definitions and current runs; `q`, `format`, `target`, `sort` and `page` are in the URL."""
     person = person_of(request)
@@ -116,7 +118,7 @@ def edit_export(request: HttpRequest, pk: int) -> HttpResponse:
     saved = _submit(form, lambda spec: services.export_edit(by=person, definition=row, spec=spec))
     if saved is None:
         return _render_form(request, form, row)
-    messages.success(request, f"{saved.name} was saved.")
+    messages.success(request, _("{name} was saved.", name=saved.name))
     return redirect("exports:export", pk=pk)
 
 
@@ -159,7 +161,7 @@ def switch_export(request: HttpRequest, pk: int) -> HttpResponse:
     person = person_of(request)
     enabled = "on" in request.POST
     services.export_switch(by=person, definition=selectors.definition_get(person, pk), enabled=enabled)
-    messages.success(request, "Switched on." if enabled else "Switched off: it no longer runs by itself.")
+    messages.success(request, _("Switched on.") if enabled else _("Switched off: it no longer runs by itself."))
     return redirect("exports:export", pk=pk)
 
 
@@ -189,7 +191,7 @@ def remove_export(request: HttpRequest, pk: int) -> HttpResponse:
     except FalconWebError as error:
         messages.error(request, error.sentence)
         return redirect("exports:export", pk=pk)
-    messages.success(request, f"{row.name} was deleted. Its runs stay in the list.")
+    messages.success(request, _("{name} was deleted. Its runs stay in the list.", name=row.name))
     return redirect("exports:exports")
 
 
@@ -229,8 +231,10 @@ def _render_form(request: HttpRequest, form: ExportForm, row: ExportDefinition |
 
 def _added_sentence(row: ExportDefinition) -> str:
     if row.is_stream:
-        return "Saved. It starts within seconds and runs continuously."
-    return f"Saved. The first run is at {local_words(row.next_at, MINUTE)}." if row.next_at else "Saved."
+        return _("Saved. It starts within seconds and runs continuously.")
+    if row.next_at:
+        return _("Saved. The first run is at {time}.", time=local_words(row.next_at, MINUTE))
+    return _("Saved.")
 
 
 RUN_ROWS_PER_PAGE = 50
@@ -288,7 +292,7 @@ def cancel_run(request: HttpRequest, pk: int) -> HttpResponse:
     except FalconWebError as error:
         messages.error(request, error.sentence)
     else:
-        messages.success(request, "The run stops within seconds." if row.is_open else "The run was cancelled.")
+        messages.success(request, _("The run stops within seconds.") if row.is_open else _("The run was cancelled."))
     return redirect("exports:export_run", pk=pk)
 
 
@@ -301,7 +305,7 @@ def resume_run(request: HttpRequest, pk: int) -> HttpResponse:
     except FalconWebError as error:
         messages.error(request, error.sentence)
     else:
-        messages.success(request, "The run continues from where it stopped.")
+        messages.success(request, _("The run continues from where it stopped."))
     return redirect("exports:export_run", pk=pk)
 
 
