@@ -25,6 +25,7 @@ from core.api.fields import query_integer
 from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
 from core.downloads import Download, csv_download
 from core.errors import Invalid
+from core.language import _
 from telemetry.history import selectors, services
 from telemetry.history.encoding import STATS, history_csv, history_json, raw_csv
 from telemetry.history.heat_map import MAX_CELLS, heat_map, heat_map_json
@@ -298,7 +299,9 @@ class TelemetryThroughput(APIView):
         chassis = _required_id(request, "chassis")
         sort = request.query_params.get("sort", "place")
         if sort not in SORTS:
-            raise Invalid("It cannot be sorted so.", errors={"sort": f"One of {', '.join(SORTS)}."})
+            raise Invalid(
+                _("It cannot be sorted so."), errors={"sort": _("One of {choices}.", choices=", ".join(SORTS))}
+            )
         found = throughput_of(person_of(request), chassis, _span(request), sort=sort)
         return Response(ThroughputSerializer(found).data)
 
@@ -320,14 +323,14 @@ def _history(request: Request) -> selectors.MetricHistory:
 def _subjects(request: Request) -> list[str]:
     refs = parse_subjects(_comma_separated(request, "subjects"))
     if not refs:
-        raise Invalid("Nothing is named.", errors={"subjects": "Name at least one, such as device/3."})
+        raise Invalid(_("Nothing is named."), errors={"subjects": _("Name at least one, such as device/3.")})
     return refs
 
 
 def _metrics(request: Request) -> list[Any]:
     metrics = selectors.parse_metrics(_comma_separated(request, "metrics"))
     if not metrics and any(not one.startswith("series/") for one in _comma_separated(request, "subjects")):
-        raise Invalid("No metric is named.", errors={"metrics": f"One of {', '.join(METRICS)}."})
+        raise Invalid(_("No metric is named."), errors={"metrics": _("One of {choices}.", choices=", ".join(METRICS))})
     return metrics
 
 
@@ -344,7 +347,8 @@ def _points(request: Request, usual: int) -> int:
     points = query_integer(request, "points")
     if points is not None and not 1 <= points <= selectors.MAX_POINTS:
         raise Invalid(
-            "So many points cannot be answered.", errors={"points": f"Give a number from 1 to {selectors.MAX_POINTS}."}
+            _("So many points cannot be answered."),
+            errors={"points": _("Give a number from 1 to {most}.", most=selectors.MAX_POINTS)},
         )
     return usual if points is None else points
 
@@ -352,7 +356,10 @@ def _points(request: Request, usual: int) -> int:
 def _stats(request: Request) -> tuple[str, ...]:
     name = request.query_params.get("stats", "mean")
     if name not in STATS:
-        raise Invalid(f"There is no '{name[:20]}'.", errors={"stats": f"One of {', '.join(STATS)}."})
+        raise Invalid(
+            _("There is no '{name}'.", name=name[:20]),
+            errors={"stats": _("One of {choices}.", choices=", ".join(STATS))},
+        )
     return STATS[name]
 
 

@@ -6,19 +6,22 @@ import heapq
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from threading import Lock
 from typing import Any, Final
 
 import msgspec
 import numpy as np
+from django.utils.translation import gettext
 from numpy.typing import NDArray
 
 from accounts.models import User
 from core.downloads import csv_cell, csv_table
 from core.errors import Unavailable
+from core.language import _
 from telemetry.history.rules import Metric, TimeRange, iso_utc
-from telemetry.history.selectors import HistoryLine, MetricHistory, SeriesPart, plan_lines
+from telemetry.history.selectors import HistoryGap, HistoryLine, MetricHistory, SeriesPart, plan_lines
 from telemetry.history.subjects import visible_subjects
 from telemetry.store.selectors import RawReadings, read_raw
 
@@ -49,10 +52,15 @@ def history_json(history: MetricHistory, stats: Sequence[str]) -> bytes:
             "step": history.step,
             "at": history.at.tolist(),
             "series": _lines_json(history.lines, stats),
-            "gaps": history.gaps,
+            "gaps": worded_gaps(history.gaps),
             "left_out": history.left_out,
         }
     )
+
+
+def worded_gaps(gaps: Sequence[HistoryGap]) -> list[HistoryGap]:
+    """Return gaps with their reasons in the reader's language, where these are sentences of this site."""
+    return [replace(gap, reason=gettext(gap.reason)) for gap in gaps]
 
 
 def _lines_json(made: Sequence[HistoryLine], stats: Sequence[str]) -> list[dict[str, Any]]:
@@ -64,7 +72,7 @@ def _lines_json(made: Sequence[HistoryLine], stats: Sequence[str]) -> list[dict[
             "metric": line.metric,
             "name": line.subject.name,
             "place": line.subject.place,
-            "label": line.label,
+            "label": line.label if line.subject.key else gettext(line.label),
             "unit": line.unit,
             "made_of": line.made_of,
             "combine": line.combine,
@@ -110,12 +118,15 @@ def raw_csv(person: User, refs: Sequence[str], metrics: Sequence[Metric], span: 
     Unavailable where the person has MAX_DOWNLOADS such downloads in progress.
     """
     if _downloads[person.pk] >= MAX_DOWNLOADS:
-        raise Unavailable(f"You have {MAX_DOWNLOADS} downloads of readings in progress. Wait until one is complete.")
-    lines, _ = plan_lines(visible_subjects(person, refs, span), metrics, span)
+        sentence = _(
+            "You have {most} downloads of readings in progress. Wait until one is complete.", most=MAX_DOWNLOADS
+        )
+        raise Unavailable(sentence)
+    lines, _left_out = plan_lines(visible_subjects(person, refs, span), metrics, span)
     columns = [(line, part) for line in lines for part in line.parts]
     names = (f"{line.title}, {part.key}" if len(line.parts) > 1 else line.title for line, part in columns)
     by_chassis: dict[int, list[tuple[int, SeriesPart]]] = defaultdict(list)
-    for place, (_, part) in enumerate(columns):
+    for place, (_line, part) in enumerate(columns):
         by_chassis[part.chassis].append((place, part))
     rows = [_rows(chassis, parts, len(columns), span) for chassis, parts in by_chassis.items()]
     heading = csv_table([csv_cell(name) for name in ("time", *names)], ())

@@ -9,13 +9,15 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from django.utils.translation import gettext_noop
 from numpy.typing import NDArray
 
 from accounts.models import User
 from accounts.visibility import visible_or_404
+from core.language import _
 from core.zones import local_words
 from fabric.inventory.models import Drawer, Slot
-from telemetry.history.encoding import round_significant
+from telemetry.history.encoding import round_significant, worded_gaps
 from telemetry.history.rules import HOUR, METRICS, TimeRange
 from telemetry.history.selectors import HistoryGap, read_history
 
@@ -50,7 +52,7 @@ class HeatMap:
 
 def heat_map(person: User, drawer_id: int, span: TimeRange, *, cells: int = MAX_CELLS) -> HeatMap:
     """Return the temperatures of the slots that the person may see; raises NotFound."""
-    drawer: Drawer = visible_or_404(Drawer.objects.select_related("chassis"), person, drawer_id, "drawer")
+    drawer: Drawer = visible_or_404(Drawer.objects.select_related("chassis"), person, drawer_id, gettext_noop("drawer"))
     slots = list(Slot.objects.visible_to(person).filter(drawer=drawer, missing_since=None).order_by("number", "uri"))
     refs = [f"slot/{slot.pk}" for slot in slots]
     found = read_history(person, refs, [METRICS["temperature_celsius"]], span, points=cells)
@@ -79,9 +81,12 @@ def draw_heat_map(found: HeatMap) -> dict[str, Any]:
                 continue
             step = sum(high >= limit for limit in COLOUR_STEPS)
             x = LEFT + (max(at, found.span.since) - found.span.since) / seconds * WIDTH
-            words = f"{row.slot.name}, {time_of_day(at)}: highest {high:.1f} °C, mean {mean:.1f} °C"
+            words = _(
+                "{slot}, {time}: highest {high:.1f} °C, mean {mean:.1f} °C",
+                slot=row.slot.name, time=time_of_day(at), high=high, mean=mean,
+            )  # fmt: skip
             cells.append({"x": x, "width": found.step / seconds * WIDTH, "step": step, "words": words})
-        name = f"Slot {row.slot.number}" if row.slot.number else row.slot.name
+        name = _("Slot {number}", number=row.slot.number) if row.slot.number else row.slot.name
         rows.append({"name": name, "whole": row.slot.name, "y": TOP + place * ROW_HEIGHT, "cells": cells})
     foot = TOP + len(rows) * ROW_HEIGHT
     count = hour_count(found)
@@ -141,6 +146,6 @@ def heat_map_json(found: HeatMap) -> bytes:
                 }
                 for row in found.rows
             ],
-            "gaps": found.gaps,
+            "gaps": worded_gaps(found.gaps),
         }
     )

@@ -17,11 +17,12 @@ from typing import Any, Final, Literal
 import numpy as np
 from django.http import QueryDict
 from django.utils.http import urlencode
+from django.utils.translation import gettext, gettext_noop
 from numpy.typing import NDArray
 
 from core.errors import Invalid
+from core.language import _
 from core.text import parse_id
-from core.zones import UNCLEAR
 
 Combine = Literal["sum", "mean", "highest", "lowest"]
 Floats = NDArray[np.floating[Any]]
@@ -49,22 +50,34 @@ class Metric:
 
 
 _METRICS: Final = (
-    Metric("rx_bytes_per_second", "Receive", "B/s", "port", "sum", "Throughput"),
-    Metric("tx_bytes_per_second", "Transmit", "B/s", "port", "sum", "Throughput"),
-    Metric("temperature_celsius", "Temperature", "°C", "device", "highest", "Temperature"),
-    Metric("power_watts", "Power", "W", "device", "sum", "Power"),
-    Metric("utilisation_percent", "Utilisation", "%", "device", "mean", "Utilisation"),
-    Metric("error_rate", "Errors", "1/s", "port", "sum", "Error rate", quantity="errors", suffix=RATE),
-    Metric("errors", "Errors, total", "", "port", "sum", "Errors, total"),
-    Metric("link_width_lanes", "Link width", "lanes", "port", "lowest", "Link width", groups=False),
-    Metric("link_speed_gbps", "Link speed", "Gb/s", "port", "lowest", "Link speed", groups=False),
-    Metric("link_status", "Link", "state", "port", "lowest", "Link", groups=False),
-    Metric("energy_kilowatt_hours", "Energy", "kWh", "device", "sum", "Energy"),
-    Metric("voltage_volts", "Voltage", "V", "device", "mean", "Voltage", groups=False),
-    Metric("current_amperes", "Current", "A", "device", "sum", "Current"),
-    Metric("fan_rpm", "Fan speed", "rpm", "device", "lowest", "Fan speed", groups=False),
-    Metric("fan_percent", "Fan speed", "%", "device", "lowest", "Fan speed, share", groups=False),
-)
+    Metric("rx_bytes_per_second", gettext_noop("Receive"), "B/s", "port", "sum", gettext_noop("Throughput")),
+    Metric("tx_bytes_per_second", gettext_noop("Transmit"), "B/s", "port", "sum", gettext_noop("Throughput")),
+    Metric("temperature_celsius", gettext_noop("Temperature"), "°C", "device", "highest", gettext_noop("Temperature")),
+    Metric("power_watts", gettext_noop("Power"), "W", "device", "sum", gettext_noop("Power")),
+    Metric("utilisation_percent", gettext_noop("Utilisation"), "%", "device", "mean", gettext_noop("Utilisation")),
+    Metric(
+        "error_rate", gettext_noop("Errors"), "1/s", "port", "sum",
+        gettext_noop("Error rate"), quantity="errors", suffix=RATE,
+    ),
+    Metric("errors", gettext_noop("Errors, total"), "", "port", "sum", gettext_noop("Errors, total")),
+    Metric(
+        "link_width_lanes", gettext_noop("Link width"), "lanes", "port", "lowest",
+        gettext_noop("Link width"), groups=False,
+    ),
+    Metric(
+        "link_speed_gbps", gettext_noop("Link speed"), "Gb/s", "port", "lowest",
+        gettext_noop("Link speed"), groups=False,
+    ),
+    Metric("link_status", gettext_noop("Link"), "state", "port", "lowest", gettext_noop("Link"), groups=False),
+    Metric("energy_kilowatt_hours", gettext_noop("Energy"), "kWh", "device", "sum", gettext_noop("Energy")),
+    Metric("voltage_volts", gettext_noop("Voltage"), "V", "device", "mean", gettext_noop("Voltage"), groups=False),
+    Metric("current_amperes", gettext_noop("Current"), "A", "device", "sum", gettext_noop("Current")),
+    Metric("fan_rpm", gettext_noop("Fan speed"), "rpm", "device", "lowest", gettext_noop("Fan speed"), groups=False),
+    Metric(
+        "fan_percent", gettext_noop("Fan speed"), "%", "device", "lowest",
+        gettext_noop("Fan speed, share"), groups=False,
+    ),
+)  # fmt: skip
 METRICS: Final = {metric.name: metric for metric in _METRICS}
 GROUP_KINDS: Final = frozenset({"drawer", "chassis", "host", "tenant"})
 
@@ -74,15 +87,23 @@ def metric_applies(metric: Metric, kind: str) -> bool:
     return metric.per == "port" if kind == "port" else metric.groups or kind not in GROUP_KINDS
 
 
+_COMBINATIONS: Final = {
+    ("sum", "device"): gettext_noop("sum of {count} devices"),
+    ("mean", "device"): gettext_noop("mean of {count} devices"),
+    ("highest", "device"): gettext_noop("highest of {count} devices"),
+    ("lowest", "device"): gettext_noop("lowest of {count} devices"),
+    ("sum", "port"): gettext_noop("sum of {count} device-side ports"),
+    ("lowest", "port"): gettext_noop("lowest of {count} device-side ports"),
+    ("sum", "counter"): gettext_noop("sum of {count} error counters"),
+}
+
+
 def combination_words(metric: Metric, count: int) -> str:
     """Return the combination of `count` readings in words; '' for a single one."""
     if count < 2:
         return ""
-    counted = "devices" if metric.per == "device" else "device-side ports"
-    if metric.name in {"errors", "error_rate"}:
-        counted = "error counters"
-    words = {"sum": "sum of", "mean": "mean of", "highest": "highest of", "lowest": "lowest of"}[metric.combine]
-    return f"{words} {count} {counted}"
+    of = "counter" if metric.name in {"errors", "error_rate"} else metric.per
+    return gettext(_COMBINATIONS[metric.combine, of]).format(count=count)
 
 
 def _ignoring_nan(reduce: Callable[..., Any]) -> Callable[[Floats], Floats]:
@@ -115,7 +136,8 @@ HOUR, DAY = 3600.0, 86400.0
 # By name in query parameters: label, s.
 RANGES: Final = {
     "15m": ("15 min", 900.0), "1h": ("1 h", HOUR), "6h": ("6 h", 6 * HOUR), "24h": ("24 h", DAY),
-    "7d": ("7 d", 7 * DAY), "30d": ("30 d", 30 * DAY), "1y": ("a year", 365 * DAY),
+    "7d": (gettext_noop("7 d"), 7 * DAY), "30d": (gettext_noop("30 d"), 30 * DAY),
+    "1y": (gettext_noop("a year"), 365 * DAY),
 }  # fmt: skip
 DEFAULT_RANGE: Final = "1h"
 EARLIEST, LATEST = 946_684_800.0, 7_258_118_400.0  # 2000 to 2200, Unix s
@@ -123,7 +145,7 @@ MIN_RANGE_SECONDS: Final = 1.0
 MAX_RANGE_SECONDS: Final = 10 * 366 * DAY
 UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": HOUR, "d": DAY, "w": 7 * DAY, "y": 365 * DAY}
 RELATIVE_TIME = re.compile(r"(?:now)?-(\d{1,9})([smhdwy])")
-TIME_HINT = "Give a time such as 2026-03-01T12:00:00Z, -6h or now."
+TIME_HINT = gettext_noop("Give a time such as 2026-03-01T12:00:00Z, -6h or now.")
 
 
 @dataclass(frozen=True)
@@ -148,7 +170,7 @@ def parse_time(text: str, *, now: float, field: str) -> float:
     back = RELATIVE_TIME.fullmatch(text)
     found = now - float(back[1]) * UNIT_SECONDS[back[2]] if back else _parse_absolute(text, field)
     if not EARLIEST <= found <= LATEST:
-        raise Invalid(f"'{field}' is not between the years 2000 and 2200.", errors={field: TIME_HINT})
+        raise Invalid(_("'{field}' is not between the years 2000 and 2200.", field=field), errors={field: _(TIME_HINT)})
     return found
 
 
@@ -160,8 +182,9 @@ def _parse_absolute(text: str, field: str) -> float:
         parsed = datetime.fromisoformat(re.sub(r" (\d\d:\d\d)$", r"+\1", text) if "T" in text else text)
         found = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError, OSError) as error:
-        sentence = f"This time {UNCLEAR}" if text.endswith("]") else f"'{field}' is not a valid time."
-        raise Invalid(sentence, errors={field: TIME_HINT}) from error
+        unclear = _("This time comes twice or not at all, as the clocks change. Give an earlier or a later one.")
+        sentence = unclear if text.endswith("]") else _("'{field}' is not a valid time.", field=field)
+        raise Invalid(sentence, errors={field: _(TIME_HINT)}) from error
     return found if math.isfinite(found) else LATEST + 1
 
 
@@ -170,16 +193,18 @@ def range_between(since: str, until: str, *, now: float) -> TimeRange:
     end = parse_time(until, now=now, field="until") if until.strip() else now
     begin = parse_time(since, now=now, field="since") if since.strip() else end - HOUR
     if end - begin < MIN_RANGE_SECONDS:
-        raise Invalid("The range has no length.", errors={"until": "Give a time at least a second after 'since'."})
+        raise Invalid(
+            _("The range has no length."), errors={"until": _("Give a time at least a second after 'since'.")}
+        )
     if end - begin > MAX_RANGE_SECONDS:
-        raise Invalid("The range is longer than ten years.", errors={"since": "Give a later begin."})
+        raise Invalid(_("The range is longer than ten years."), errors={"since": _("Give a later begin.")})
     return TimeRange(begin, end, live=until.strip() in {"", "now"})
 
 
 def named_range(name: str, *, now: float) -> TimeRange:
     """Return the range of one of RANGES that ends now; raises Invalid."""
     if name not in RANGES:
-        raise Invalid("There is no such range.", errors={"range": f"One of {', '.join(RANGES)}."})
+        raise Invalid(_("There is no such range."), errors={"range": _("One of {choices}.", choices=", ".join(RANGES))})
     return TimeRange(now - RANGES[name][1], now, live=True)
 
 
@@ -236,7 +261,7 @@ class TelemetryView:
         except Exception as error:
             # Too many fields, or invalid bytes.
             raise Invalid(
-                "This is not a valid view.", errors={"query": "Copy it from the address of the page."}
+                _("This is not a valid view."), errors={"query": _("Copy it from the address of the page.")}
             ) from error
 
     @classmethod
@@ -244,15 +269,17 @@ class TelemetryView:
         """Return the view of query parameters; raises Invalid for unknown values."""
         subjects = tuple(parse_subjects(given.getlist("of")))
         if len(subjects) > MAX_SHOWN:
-            raise Invalid(f"The page shows at most {MAX_SHOWN} things at a time. Leave some out.")
+            raise Invalid(_("The page shows at most {most} things at a time. Leave some out.", most=MAX_SHOWN))
         metrics = tuple(name for name in METRICS if name in given.getlist("metric"))
         unknown = [name for name in given.getlist("metric") if name and name not in METRICS]
         if unknown:
-            raise Invalid(f"There is no metric '{unknown[0][:60]}'.")
+            raise Invalid(_("There is no metric '{name}'.", name=unknown[0][:60]))
         since, until = given.get("since", "").strip(), given.get("until", "").strip()
         name = given.get("range", "")
         if name and name not in RANGES:
-            raise Invalid(f"There is no range '{name[:20]}'. There are {', '.join(RANGES)}.")
+            raise Invalid(
+                _("There is no range '{name}'. There are {choices}.", name=name[:20], choices=", ".join(RANGES))
+            )
         layout: Layout = "apart" if given.get("charts") == "apart" else "together"
         if name or not (since or until):
             return cls(subjects, metrics, name or DEFAULT_RANGE, "", "", layout)
@@ -313,20 +340,26 @@ def _normalized_time(text: str, field: str) -> str:
 
 MAX_SUBJECTS: Final = 64
 MAX_REF_LENGTH: Final = 400
-KINDS: Final = ("device", "slot", "port", "drawer", "chassis", "host", "tenant")
+KINDS: Final = (
+    gettext_noop("device"), gettext_noop("slot"), gettext_noop("port"), gettext_noop("drawer"),
+    gettext_noop("chassis"), gettext_noop("host"), gettext_noop("tenant"),
+)  # fmt: skip
 SERIES_KIND: Final = "series"
-SUBJECT_HINT: Final = "Name it as in device/3, slot/3, port/5, drawer/1, chassis/1, host/2 or tenant/4."
+SUBJECT_HINT: Final = gettext_noop("Name it as in device/3, slot/3, port/5, drawer/1, chassis/1, host/2 or tenant/4.")
 
 
 def parse_subjects(texts: Iterable[str]) -> list[str]:
     """Return the references of subjects, each once; raises Invalid for an invalid one, and for too many."""
     refs = list(dict.fromkeys(text.strip() for text in texts if text.strip()))
     if len(refs) > MAX_SUBJECTS:
-        raise Invalid("These are too many subjects.", errors={"subjects": f"Request at most {MAX_SUBJECTS} at a time."})
+        raise Invalid(
+            _("These are too many subjects."),
+            errors={"subjects": _("Request at most {most} at a time.", most=MAX_SUBJECTS)},
+        )
     for ref in refs:
-        kind, _, rest = ref.partition("/")
-        chassis, _, key = rest.partition("/")
+        kind, _slash, rest = ref.partition("/")
+        chassis, _slash, key = rest.partition("/")
         is_valid = parse_id(rest) > 0 if kind in KINDS else kind == SERIES_KIND and parse_id(chassis) > 0 and key
         if not is_valid or len(ref) > MAX_REF_LENGTH or "\0" in ref:
-            raise Invalid(f"'{ref[:60]}' is not a valid subject.", errors={"subjects": SUBJECT_HINT})
+            raise Invalid(_("'{ref}' is not a valid subject.", ref=ref[:60]), errors={"subjects": _(SUBJECT_HINT)})
     return refs

@@ -11,10 +11,12 @@ from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
+from django.utils.translation import gettext, gettext_noop
 from numpy.typing import NDArray
 
 from accounts.models import User
 from core.errors import Invalid
+from core.language import _
 from fabric.inventory.rules import CounterBaseline
 from telemetry.history.rules import METRICS, RATE, Metric, TimeRange, combination_words, combine_rows, metric_applies
 from telemetry.history.subjects import ALWAYS, HistorySubject, Spans, SubjectMember, visible_subjects
@@ -26,8 +28,8 @@ MAX_POINTS: Final = 2000
 DEFAULT_POINTS: Final = 500
 MAX_SERIES_READ: Final = 4096  # series of the store for one history
 CACHE_SECONDS: Final = 10.0
-NOT_ANSWERING: Final = "The chassis was not read."
-NOT_MEASURED: Final = "There are no such readings in this range."
+NOT_ANSWERING: Final = gettext_noop("The chassis was not read.")
+NOT_MEASURED: Final = gettext_noop("There are no such readings in this range.")
 
 Floats = NDArray[np.float64]
 Values = NDArray[np.floating[Any]]
@@ -136,8 +138,8 @@ def parse_metrics(texts: Iterable[str]) -> list[Metric]:
     found = []
     for name in dict.fromkeys(text.strip() for text in texts if text.strip()):
         if name not in METRICS:
-            known = ", ".join(METRICS)
-            raise Invalid(f"There is no metric '{name[:60]}'.", errors={"metrics": f"One of {known}."})
+            errors = {"metrics": _("One of {choices}.", choices=", ".join(METRICS))}
+            raise Invalid(_("There is no metric '{name}'.", name=name[:60]), errors=errors)
         found.append(METRICS[name])
     return found
 
@@ -176,24 +178,25 @@ def plan_lines(
         if subject.key:
             one = _series_line(subject, span)
             lines += [one] if one else []
-            left_out += [] if one else [OmittedLine(subject.ref, "", NOT_MEASURED)]
+            left_out += [] if one else [OmittedLine(subject.ref, "", gettext(NOT_MEASURED))]
             continue
         for metric in metrics:
             if not metric_applies(metric, subject.kind):
-                left_out.append(OmittedLine(subject.ref, metric.name, f"A {subject.kind} has no such metric."))
+                why = _("A {kind} has no such metric.", kind=_(subject.kind))
+                left_out.append(OmittedLine(subject.ref, metric.name, str(why)))
             elif line := _line(subject, metric, span):
                 lines.append(line)
             else:
-                left_out.append(OmittedLine(subject.ref, metric.name, NOT_MEASURED))
+                left_out.append(OmittedLine(subject.ref, metric.name, gettext(NOT_MEASURED)))
     if len(lines) > MAX_LINES:
         raise Invalid(
-            f"These are {len(lines)} lines, more than {MAX_LINES}.",
-            errors={"subjects": "Request fewer subjects or metrics at a time."},
+            _("These are {count} lines, more than {most}.", count=len(lines), most=MAX_LINES),
+            errors={"subjects": _("Request fewer subjects or metrics at a time.")},
         )
     if (count := sum(len(line.parts) for line in lines)) > MAX_SERIES_READ:
         raise Invalid(
-            f"These need {count:,} series, more than {MAX_SERIES_READ:,}.",
-            errors={"subjects": "Request fewer, or smaller ones, at a time."},
+            _("These need {count:,} series, more than {most:,}.", count=count, most=MAX_SERIES_READ),
+            errors={"subjects": _("Request fewer, or smaller ones, at a time.")},
         )
     return lines, left_out
 

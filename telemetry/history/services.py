@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.db.models import Max, QuerySet
+from django.utils.translation import gettext_noop
 
 from accounts.audit.actions import Action
 from accounts.audit.services import audited, target_of
 from accounts.models import User
 from accounts.visibility import row_or_404, visible_or_404
 from core.errors import Conflict, Forbidden, Invalid
+from core.language import _
 from telemetry.history.models import Dashboard, DashboardPanel
 from telemetry.history.rules import TelemetryView
 
@@ -32,7 +34,7 @@ def dashboard_add(
         User.objects.select_for_update().filter(pk=person.pk).first()
         own = Dashboard.objects.filter(person=person)
         if own.count() >= MAX_DASHBOARDS:
-            raise Conflict(f"You keep {MAX_DASHBOARDS} dashboards already. Remove one first.")
+            raise Conflict(_("You keep {most} dashboards already. Remove one first.", most=MAX_DASHBOARDS))
         _refuse_same_name(own.filter(name=name))
         made = Dashboard.objects.create(person=person, name=name, shared=shared, position=_after_last(own))
         made.panels.create(title=name, query=query, position=1)
@@ -95,7 +97,11 @@ def panel_add(*, person: User, dashboard: int, title: str, query: str) -> Dashbo
         title, query = _name(title), _normalized_query(query)
         if row.panels.count() >= MAX_PANELS:
             raise Conflict(
-                f"‘{row.name}’ has {MAX_PANELS} panels already. Remove one first, or begin another dashboard."
+                _(
+                    "‘{name}’ has {most} panels already. Remove one first, or begin another dashboard.",
+                    name=row.name,
+                    most=MAX_PANELS,
+                )
             )
         act.after = {"panel": title}
         return row.panels.create(title=title, query=query, position=_after_last(row.panels.all()))
@@ -114,12 +120,12 @@ def panel_change(
     with audited(Action.DASHBOARD_CHANGE, actor=person) as act:
         row = _locked(person, dashboard)
         act.target = target_of(row)
-        panel: DashboardPanel = row_or_404(row.panels.all(), pk, "panel")
+        panel: DashboardPanel = row_or_404(row.panels.all(), pk, gettext_noop("panel"))
         act.before = {"panel": panel.title}
         panel.title = panel.title if title is None else _name(title)
         panel.follows = panel.follows if follows is None else follows
         if follows and not panel.view.variable:
-            raise Invalid("This panel cannot follow: it does not show one chassis or one host alone.")
+            raise Invalid(_("This panel cannot follow: it does not show one chassis or one host alone."))
         panel.save(update_fields=["title", "follows"])
         if position is not None:
             _move_to_position(panel, row.panels.all(), position)
@@ -132,7 +138,7 @@ def panel_remove(*, person: User, dashboard: int, pk: int) -> None:
     with audited(Action.DASHBOARD_CHANGE, actor=person) as act:
         row = _locked(person, dashboard)
         act.target = target_of(row)
-        panel: DashboardPanel = row_or_404(row.panels.all(), pk, "panel")
+        panel: DashboardPanel = row_or_404(row.panels.all(), pk, gettext_noop("panel"))
         act.before = {"panel": panel.title}
         panel.delete()
 
@@ -140,9 +146,11 @@ def panel_remove(*, person: User, dashboard: int, pk: int) -> None:
 def _locked(person: User, pk: int) -> Dashboard:
     """Return a dashboard that the person may change; all of its owner's are locked until the transaction ends."""
     User.objects.select_for_update().filter(dashboards=pk).first()
-    row: Dashboard = visible_or_404(Dashboard.objects, person, pk, "dashboard")
+    row: Dashboard = visible_or_404(Dashboard.objects, person, pk, gettext_noop("dashboard"))
     if not row.may_edit(person):
-        raise Forbidden("Only its owner and administrators change this dashboard. Pin its panels to one of your own.")
+        raise Forbidden(
+            _("Only its owner and administrators change this dashboard. Pin its panels to one of your own.")
+        )
     return row
 
 
@@ -160,17 +168,22 @@ def _move_to_position(row: Dashboard | DashboardPanel, siblings: QuerySet[Any], 
 def _name(text: str) -> str:
     name = " ".join(text.split())
     if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
-        raise Invalid("The name cannot be used.", errors={"name": f"Give one of 1 to {MAX_NAME_LENGTH} characters."})
+        raise Invalid(
+            _("The name cannot be used."),
+            errors={"name": _("Give one of 1 to {most} characters.", most=MAX_NAME_LENGTH)},
+        )
     return name
 
 
 def _normalized_query(text: str) -> str:
     query = TelemetryView.from_query(text.removeprefix("?")).query()
     if len(query) > 2000:
-        raise Invalid("The view is too long to be kept.", errors={"query": "Show fewer things in it."})
+        raise Invalid(_("The view is too long to be kept."), errors={"query": _("Show fewer things in it.")})
     return query
 
 
 def _refuse_same_name(same: Dashboard.DashboardQuerySet) -> None:
     if same.exists():
-        raise Conflict("You have a dashboard of this name already. Give it another one.", errors={"name": "Taken."})
+        raise Conflict(
+            _("You have a dashboard of this name already. Give it another one."), errors={"name": _("Taken.")}
+        )

@@ -19,10 +19,12 @@ from typing import Any, Final
 
 from django.db.models import Q, QuerySet
 from django.urls import reverse
+from django.utils.translation import gettext_noop
 
 from accounts.models import Tenant, User
 from core.database import natural
 from core.errors import NotFound
+from core.language import _
 from core.text import parse_id
 from fabric.history.models import Attachment
 from fabric.history.selectors import owned_since
@@ -83,7 +85,7 @@ def visible_subjects(person: User, refs: Sequence[str], span: TimeRange) -> list
     """
     found, missing = find_subjects(person, refs, span)
     if missing:
-        raise NotFound(f"There is no '{missing[0][:60]}', or you may not see it.")
+        raise NotFound(_("There is no '{name}', or you may not see it.", name=missing[0][:60]))
     return found
 
 
@@ -347,4 +349,4 @@ def _sensor_matches(chassis: int, name: str, text: str) -> Iterator[HistorySubje
     for entry in known_series(chassis, since=now - DAY, until=now):
         if entry["object"] in {"chassis", "drawer"} and text.casefold() in f"{entry['label']} {name}".casefold():
             label = f"{entry['label']} ({entry['unit']})" if entry["unit"] else entry["label"]
-            yield HistorySubject(f"series/{chassis}/{entry['key']}", "sensor", label, name)
+            yield HistorySubject(f"series/{chassis}/{entry['key']}", gettext_noop("sensor"), label, name)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from django.utils.translation import gettext_noop
 from numpy.typing import NDArray
 
 from accounts.models import User
@@ -67,7 +68,7 @@ class Throughput:
 
 def throughput_of(person: User, chassis_id: int, span: TimeRange, *, sort: str = "place") -> Throughput:
     """Return the throughput of a chassis that the person may see, sorted by one of SORTS; raises NotFound."""
-    chassis: Chassis = visible_or_404(Chassis.objects.all(), person, chassis_id, "chassis")
+    chassis: Chassis = visible_or_404(Chassis.objects.all(), person, chassis_id, gettext_noop("chassis"))
     drawers = list(Drawer.objects.visible_to(person).filter(chassis=chassis, missing_since=None))
     slots = list(
         Slot.objects.visible_to(person)

@@ -16,6 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import person_of
@@ -25,6 +26,7 @@ from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid, NotFound
+from core.language import _
 from core.text import parse_id
 from core.zones import field_text
 from fabric.inventory.models import Chassis, Drawer, Host
@@ -57,7 +59,9 @@ MAX_PANEL_CHARTS = 6  # of a panel of a dashboard; the charts page shows them al
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Charts", "Telemetry", 1), tested_queries=("of=chassis/1",))
+@declare(
+    Audience.EVERYBODY, menu_entry=MenuEntry(gettext_noop("Charts"), "Telemetry", 1), tested_queries=("of=chassis/1",)
+)
 def telemetry(request: HttpRequest) -> HttpResponse:
     """Show charts: `of` (several), `metric` (several), `range` or `since` and `until`, and `charts` are in the URL."""
     person = person_of(request)
@@ -68,7 +72,7 @@ def telemetry(request: HttpRequest) -> HttpResponse:
     span = shown.span(now)
     found, missing = find_subjects(person, shown.subjects, span)
     if missing and not found:
-        raise NotFound(f"There is no '{missing[0][:60]}', or you may not see it.")
+        raise NotFound(_("There is no '{name}', or you may not see it.", name=missing[0][:60]))
     by_ref = {one.ref: one for one in found}
     search = request.GET.get("q", "")
     measured = measured_metrics(found, span)
@@ -83,7 +87,8 @@ def telemetry(request: HttpRequest) -> HttpResponse:
         "missing": len(missing),
         "panels": [_panel(one, by_ref) for one in shown.panels(list(by_ref))],
         "ranges": [
-            (name, words, shown.query(range=name, since="", until="")) for name, (words, _) in rules.RANGES.items()
+            (name, _(words), shown.query(range=name, since="", until=""))
+            for name, (words, _seconds) in rules.RANGES.items()
         ],
         "metrics": [
             (metric, metric.name in (shown.metrics or rules.DEFAULT_METRICS))
@@ -118,7 +123,9 @@ def _search_results(person: User, search: str, shown: rules.TelemetryView) -> li
 
 def _panel(panel: rules.ChartPanel, subjects: dict[str, HistorySubject]) -> dict[str, Any]:
     names = {ref: subjects[ref].full_name for ref in panel.subjects}
-    title = panel.title if not panel.group else f"{panel.title} of {next(iter(names.values()))}"
+    title: str = _(panel.title) if panel.title else ""
+    if panel.group:
+        title = _("{panel} of {subject}", panel=title, subject=next(iter(names.values())))
     return {"panel": panel, "title": title, "names": json.dumps(names), "subjects": ",".join(panel.subjects)}
 
 
@@ -129,7 +136,7 @@ def _range_links(shown: rules.TelemetryView, span: rules.TimeRange) -> list[tupl
         "earlier": (span.since - half, span.until - half), "later": (span.since + half, span.until + half),
         "in": (middle - half / 2, middle + half / 2), "out": (span.since - half, span.until + half),
     }  # fmt: skip
-    words = {"earlier": "Earlier", "later": "Later", "in": "Zoom in", "out": "Zoom out"}
+    words = {"earlier": _("Earlier"), "later": _("Later"), "in": _("Zoom in"), "out": _("Zoom out")}
     return [
         (name, words[name], shown.query(range="", since=rules.iso_utc(since), until=rules.iso_utc(until)))
         for name, (since, until) in spans.items()
@@ -137,7 +144,7 @@ def _range_links(shown: rules.TelemetryView, span: rules.TimeRange) -> list[tupl
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Throughput", "Telemetry", 3))
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry(gettext_noop("Throughput"), "Telemetry", 3))
 def throughput(request: HttpRequest) -> HttpResponse:
     """Show the throughput of drawers and slots; `chassis`, `range` and `sort` are in the URL."""
     person = person_of(request)
@@ -149,7 +156,7 @@ def throughput(request: HttpRequest) -> HttpResponse:
         context |= {
             "found": found,
             "range": name,
-            "ranges": [(one, words, _query(found, one, sort)) for one, (words, _) in rules.RANGES.items()],
+            "ranges": [(one, _(words), _query(found, one, sort)) for one, (words, _seconds) in rules.RANGES.items()],
             "sort": sort,
             "sorts": {one: _query(found, name, one) for one in SORTS},
             "csv": _query(found, name, sort),
@@ -163,7 +170,7 @@ def throughput(request: HttpRequest) -> HttpResponse:
 @declare(Audience.EVERYBODY, section="history:throughput", no_page_test=NO_PAGE)
 def throughput_csv(request: HttpRequest) -> Download:
     person = person_of(request)
-    found, _, _ = _throughput(request, person, list(Chassis.objects.visible_to(person)[:1]))
+    found, _name, _sort = _throughput(request, person, list(Chassis.objects.visible_to(person)[:1]))
     return csv_download(csv_table(COLUMNS, throughput_lines([*found.drawers, *found.slots])), "throughput.csv")
 
 
@@ -171,7 +178,7 @@ def _throughput(request: HttpRequest, person: User, usual: list[Chassis]) -> tup
     name = request.GET.get("range", "24h")
     sort = request.GET.get("sort", "place")
     if sort not in SORTS:
-        raise Invalid(f"Sorting by '{sort[:30]}' is not supported.")
+        raise Invalid(_("Sorting by '{sort}' is not supported.", sort=sort[:30]))
     chassis = parse_id(request.GET.get("chassis", "")) or (usual[0].pk if usual else 0)
     return throughput_of(person, chassis, rules.named_range(name, now=time.time()), sort=sort), name, sort
 
@@ -181,7 +188,7 @@ def _query(found: Throughput, name: str, sort: str) -> str:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Heat map", "Telemetry", 4))
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry(gettext_noop("Heat map"), "Telemetry", 4))
 def heat(request: HttpRequest) -> HttpResponse:
     """Show the temperatures of a drawer's slots over a day of the zone; `drawer` and `day` are in the URL."""
     person = person_of(request)
@@ -207,7 +214,7 @@ def heat(request: HttpRequest) -> HttpResponse:
             "picture": draw_heat_map(found),
             "hours": hourly_highs(found),
             "hour_names": [time_of_day(found.span.since + hour * rules.HOUR)[:2] for hour in range(hour_count(found))],
-            "gaps_shown": [(time_of_day(gap.since), time_of_day(gap.until), gap.reason) for gap in found.gaps],
+            "gaps_shown": [(time_of_day(gap.since), time_of_day(gap.until), _(gap.reason)) for gap in found.gaps],
             "before": day - timedelta(days=1),
             "after": day + timedelta(days=1) if day < today else None,
             "day_query": f"metric=temperature_celsius&since={of_day['since']}&until={of_day['until']}",
@@ -231,14 +238,18 @@ def _day(text: str, today: date) -> date:
     try:
         day = date.fromisoformat(text)
     except ValueError as error:
-        raise Invalid("This is not a valid day. Enter one such as 2026-03-01.") from error
+        raise Invalid(_("This is not a valid day. Enter one such as 2026-03-01.")) from error
     if not date(2000, 1, 1) <= day <= date(2199, 1, 1):
-        raise Invalid("The day is not between the years 2000 and 2200.")
+        raise Invalid(_("The day is not between the years 2000 and 2200."))
     return day
 
 
 @require_http_methods(["GET", "POST"])
-@declare(Audience.EVERYBODY, audited_as=Action.DASHBOARD_ADD, menu_entry=MenuEntry("Dashboards", "Telemetry", 2))
+@declare(
+    Audience.EVERYBODY,
+    audited_as=Action.DASHBOARD_ADD,
+    menu_entry=MenuEntry(gettext_noop("Dashboards"), "Telemetry", 2),
+)
 def dashboards(request: HttpRequest) -> HttpResponse:
     """List dashboards; POST pins the view `query` under a `name`: to a `dashboard`, or as a new one."""
     person = person_of(request)
@@ -254,7 +265,9 @@ def dashboards(request: HttpRequest) -> HttpResponse:
         except (Invalid, Conflict) as error:
             messages.error(request, error.sentence)
             return redirect("history:dashboards")
-        messages.success(request, f"‘{name}’ was pinned to the dashboard ‘{made.name}’.")
+        messages.success(
+            request, _("‘{name}’ was pinned to the dashboard ‘{dashboard}’.", name=name, dashboard=made.name)
+        )
         return redirect(f"{reverse('history:telemetry')}?{query}")
     seen = Dashboard.objects.visible_to(person).annotate(count=Count("panels"))
     context = {"own": seen.filter(person=person), "shared": _shared_dashboards(person, seen)}
@@ -279,7 +292,7 @@ def dashboard(request: HttpRequest, pk: int) -> HttpResponse:
         except (Invalid, Conflict) as error:
             messages.error(request, error.sentence)
         return redirect("history:dashboard", pk) if answer else redirect("history:dashboards")
-    shown: Dashboard = visible_or_404(Dashboard.objects, person, pk, "dashboard")
+    shown: Dashboard = visible_or_404(Dashboard.objects, person, pk, gettext_noop("dashboard"))
     chosen = {kind: parse_id(request.GET.get(kind, "")) for kind in rules.VARIABLES}
     panels = list(shown.panels.all())
     context = {
@@ -311,7 +324,7 @@ def _dashboard_charts(person: User, panels: list[DashboardPanel], chosen: dict[s
     widest = rules.TimeRange(
         min((one.since for one in spans), default=now), max((one.until for one in spans), default=now)
     )
-    found, _ = find_subjects(person, list(dict.fromkeys(ref for view in views for ref in view.subjects)), widest)
+    found, _missing = find_subjects(person, list(dict.fromkeys(ref for view in views for ref in view.subjects)), widest)
     by_ref = {one.ref: one for one in found}
     shown = []
     for panel, view, span in zip(panels, views, spans, strict=True):
@@ -334,7 +347,7 @@ def _dashboard_charts(person: User, panels: list[DashboardPanel], chosen: dict[s
 @declare(Audience.OBJECT_VIEWERS, audited_as=Action.DASHBOARD_REMOVE)
 def remove_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
     dashboard_remove(person=person_of(request), pk=pk)
-    messages.success(request, "The dashboard was deleted. Its readings stay.")
+    messages.success(request, _("The dashboard was deleted. Its readings stay."))
     return redirect("history:dashboards")
 
 
@@ -346,7 +359,7 @@ def change_panel(request: HttpRequest, pk: int, panel: int) -> HttpResponse:
     address = reverse("history:dashboard", args=[pk])
     if "remove" in request.POST:
         panel_remove(person=person, dashboard=pk, pk=panel)
-        messages.success(request, "The panel was removed. Its readings stay.")
+        messages.success(request, _("The panel was removed. Its readings stay."))
         return redirect(address)
     title = request.POST.get("title")
     follows = None if title is None else "follows" in request.POST

@@ -14,6 +14,8 @@ from functools import partial
 from threading import Lock
 from typing import TypeVar
 
+from django.utils.translation import gettext_noop
+
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 MetricKey = tuple[str, int | None]
@@ -92,133 +94,165 @@ class ProblemDescription:
 
 LossDescription = partial(ProblemDescription, is_loss=True)
 
-BMC_ADVICE = "Check the BMC's firmware and its log; report the problem to its vendor."
-BUSY_ADVICE = "Give the workers more CPU, start another worker, or set a longer FALCONWEB_READING_PERIOD."
+BMC_ADVICE = gettext_noop("Check the BMC's firmware and its log; report the problem to its vendor.")
+BUSY_ADVICE = gettext_noop("Give the workers more CPU, start another worker, or set a longer FALCONWEB_READING_PERIOD.")
 PROBLEMS: dict[str, ProblemDescription] = {
     "processes_hung": ProblemDescription(
-        "Processes that hung and were restarted",
-        "A process of the site did not react any more. What it had accepted continues in the new one.",
-        "Once may be an overloaded machine. If it continues, report it with the log of the process.",
+        gettext_noop("Processes that hung and were restarted"),
+        gettext_noop("A process of the site did not react any more. What it had accepted continues in the new one."),
+        gettext_noop("Once may be an overloaded machine. If it continues, report it with the log of the process."),
     ),
     "polls_late": ProblemDescription(
-        "Polls late",
-        "The readings of a second arrived after more than half of it.",
-        f"Where all chassis are late, {BUSY_ADVICE[0].lower()}{BUSY_ADVICE[1:]} Where one is, its BMC answers slowly.",
+        gettext_noop("Polls late"),
+        gettext_noop("The readings of a second arrived after more than half of it."),
+        gettext_noop(
+            "Where all chassis are late, give the workers more CPU, start another worker, or set a longer "
+            "FALCONWEB_READING_PERIOD. Where one is, its BMC answers slowly."
+        ),
     ),
     "polls_skipped": LossDescription(
-        "Polls skipped",
-        "A second passed before its readings could be requested; it is missing in charts.",
-        f"Where all chassis skip, {BUSY_ADVICE[0].lower()}{BUSY_ADVICE[1:]} Where one does, its BMC answers slowly.",
+        gettext_noop("Polls skipped"),
+        gettext_noop("A second passed before its readings could be requested; it is missing in charts."),
+        gettext_noop(
+            "Where all chassis skip, give the workers more CPU, start another worker, or set a longer "
+            "FALCONWEB_READING_PERIOD. Where one does, its BMC answers slowly."
+        ),
     ),
     "polls_failed": LossDescription(
-        "Polls failed",
-        "The BMC did not answer, refused, or sent an invalid response; the page of the chassis has the error.",
-        "Check that the BMC is reachable and that its account works. It is retried automatically.",
+        gettext_noop("Polls failed"),
+        gettext_noop(
+            "The BMC did not answer, refused, or sent an invalid response; the page of the chassis has the error."
+        ),
+        gettext_noop("Check that the BMC is reachable and that its account works. It is retried automatically."),
     ),
     "publish_failures": ProblemDescription(
-        "Frames not published",
-        "Redis did not accept the readings of a second: open pages did not show it. It is stored nevertheless.",
-        "Check that Redis or Valkey runs and has memory left.",
+        gettext_noop("Frames not published"),
+        gettext_noop(
+            "Redis did not accept the readings of a second: open pages did not show it. It is stored nevertheless."
+        ),
+        gettext_noop("Check that Redis or Valkey runs and has memory left."),
     ),
     "tap_failures": LossDescription(
-        "Reading subscribers failed",
-        "The store, the alert rules or the link watch could not process a reading: an error of the site.",
-        "The worker's log has the error; report it.",
+        gettext_noop("Reading subscribers failed"),
+        gettext_noop("The store, the alert rules or the link watch could not process a reading: an error of the site."),
+        gettext_noop("The worker's log has the error; report it."),
     ),
     "frames_skipped": ProblemDescription(
-        "Frames skipped by slow browsers",
-        "A browser had not accepted a frame when the next one arrived, and got the newer one: it shows fewer seconds.",
-        "Nothing, for one browser on a slow line. For many, the web process is overloaded: start another.",
+        gettext_noop("Frames skipped by slow browsers"),
+        gettext_noop(
+            "A browser had not accepted a frame when the next one arrived, and got the newer one: it shows fewer "
+            "seconds."
+        ),
+        gettext_noop(
+            "Nothing, for one browser on a slow line. For many, the web process is overloaded: start another."
+        ),
     ),
     "frames_refused": ProblemDescription(
-        "Frames of a chassis claimed elsewhere",
-        "A disconnected worker read a chassis that another worker had claimed meanwhile; its readings were rejected.",
-        "Nothing, once or twice. If it continues, check why the worker loses Redis.",
+        gettext_noop("Frames of a chassis claimed elsewhere"),
+        gettext_noop(
+            "A disconnected worker read a chassis that another worker had claimed meanwhile; its readings were "
+            "rejected."
+        ),
+        gettext_noop("Nothing, once or twice. If it continues, check why the worker loses Redis."),
     ),
     "readings_not_a_number": ProblemDescription(
-        "Readings that are not a number",
-        "The BMC sent null, a text or nothing for a value: it is a gap in charts.",
-        "Some BMCs never have a value for some sensors. "
-        f"If there was one before: {BMC_ADVICE[0].lower()}{BMC_ADVICE[1:]}",
+        gettext_noop("Readings that are not a number"),
+        gettext_noop("The BMC sent null, a text or nothing for a value: it is a gap in charts."),
+        gettext_noop(
+            "Some BMCs never have a value for some sensors. If there was one before: check the BMC's firmware and its "
+            "log; report the problem to its vendor."
+        ),
     ),
     "readings_negative_counter": ProblemDescription(
-        "Counters below zero",
-        "A counter cannot be negative: the reading was rejected.",
+        gettext_noop("Counters below zero"),
+        gettext_noop("A counter cannot be negative: the reading was rejected."),
         BMC_ADVICE,
     ),
     "readings_repeated": ProblemDescription(
-        "Repeated readings",
-        "The BMC sent the previous report again: it updates reports less often than it is polled.",
-        "If it always does, set a longer FALCONWEB_READING_PERIOD. If it started to, check the BMC.",
+        gettext_noop("Repeated readings"),
+        gettext_noop("The BMC sent the previous report again: it updates reports less often than it is polled."),
+        gettext_noop("If it always does, set a longer FALCONWEB_READING_PERIOD. If it started to, check the BMC."),
     ),
     "readings_late": ProblemDescription(
-        "Readings older than the previous ones",
-        "The BMC sent a report that is older than the last one: it was rejected, and the last one is still shown.",
+        gettext_noop("Readings older than the previous ones"),
+        gettext_noop(
+            "The BMC sent a report that is older than the last one: it was rejected, and the last one is still shown."
+        ),
         BMC_ADVICE,
     ),
     "readings_in_doubt": ProblemDescription(
-        "Readings in doubt",
-        "The BMC reported a change of a sensor; until its unit is known, a second or two, it has a gap.",
-        "Nothing, if the sensor was changed intentionally.",
+        gettext_noop("Readings in doubt"),
+        gettext_noop("The BMC reported a change of a sensor; until its unit is known, a second or two, it has a gap."),
+        gettext_noop("Nothing, if the sensor was changed intentionally."),
     ),
     "units_changed": ProblemDescription(
-        "Changed units",
-        "A sensor has another unit than before. Known units are converted; others are a new series.",
-        "Nothing, if it was changed intentionally. The sensor's thresholds may have to be adjusted.",
+        gettext_noop("Changed units"),
+        gettext_noop("A sensor has another unit than before. Known units are converted; others are a new series."),
+        gettext_noop("Nothing, if it was changed intentionally. The sensor's thresholds may have to be adjusted."),
     ),
     "readings_too_late": ProblemDescription(
-        "Readings too late to be stored",
-        "They were for a time past the retention of raw readings, and were rejected.",
+        gettext_noop("Readings too late to be stored"),
+        gettext_noop("They were for a time past the retention of raw readings, and were rejected."),
         BMC_ADVICE,
     ),
     "bmc_clock_jumps": ProblemDescription(
-        "Jumps of the BMC's clock",
-        "Readings are stored with the site's own clock, so that none is lost.",
-        "Set up NTP on the BMC.",
+        gettext_noop("Jumps of the BMC's clock"),
+        gettext_noop("Readings are stored with the site's own clock, so that none is lost."),
+        gettext_noop("Set up NTP on the BMC."),
     ),
     "clock_set_back": ProblemDescription(
-        "The site's clock was set back",
-        "Readings arrived after ones of a later time; both are stored.",
-        "Let NTP slew the clock of the worker's machine instead of setting it.",
+        gettext_noop("The site's clock was set back"),
+        gettext_noop("Readings arrived after ones of a later time; both are stored."),
+        gettext_noop("Let NTP slew the clock of the worker's machine instead of setting it."),
     ),
     "readings_dropped_store_full": LossDescription(
-        "Readings dropped",
-        "The database was unavailable until the memory for readings was full; charts show a gap.",
-        "Free space on the disk, or check why the database is slow or unreachable. Storing resumes automatically.",
+        gettext_noop("Readings dropped"),
+        gettext_noop("The database was unavailable until the memory for readings was full; charts show a gap."),
+        gettext_noop(
+            "Free space on the disk, or check why the database is slow or unreachable. Storing resumes automatically."
+        ),
     ),
     "store_write_failures": ProblemDescription(
-        "Failed writes of readings",
-        "The database did not accept readings; they are kept in memory and retried.",
-        "If it continues, free space on the disk, or check why the database is slow or unreachable.",
+        gettext_noop("Failed writes of readings"),
+        gettext_noop("The database did not accept readings; they are kept in memory and retried."),
+        gettext_noop("If it continues, free space on the disk, or check why the database is slow or unreachable."),
     ),
     "chunks_damaged": LossDescription(
-        "Damaged chunks",
-        "Stored readings cannot be decoded: they were changed since they were written. Charts show a gap.",
-        "Check the disk; a backup from before the damage has them.",
+        gettext_noop("Damaged chunks"),
+        gettext_noop(
+            "Stored readings cannot be decoded: they were changed since they were written. Charts show a gap."
+        ),
+        gettext_noop("Check the disk; a backup from before the damage has them."),
     ),
     "chunks_from_the_future": LossDescription(
-        "Chunks from the future",
-        "Readings were stored with a future date, while the site's clock was wrong; they were removed.",
-        "Set up NTP on the machines of the workers.",
+        gettext_noop("Chunks from the future"),
+        gettext_noop("Readings were stored with a future date, while the site's clock was wrong; they were removed."),
+        gettext_noop("Set up NTP on the machines of the workers."),
     ),
     "link_counters_negative": ProblemDescription(
-        "Error counters below zero",
-        "A counter cannot be negative: the link's health was judged without it.",
+        gettext_noop("Error counters below zero"),
+        gettext_noop("A counter cannot be negative: the link's health was judged without it."),
         BMC_ADVICE,
     ),
     "link_states_dropped": LossDescription(
-        "Changes of links not stored",
-        "A link went up and down so often, while the database was unreachable, that not all changes were stored.",
-        "Check why the database is slow or unreachable, and check the link.",
+        gettext_noop("Changes of links not stored"),
+        gettext_noop(
+            "A link went up and down so often, while the database was unreachable, that not all changes were stored."
+        ),
+        gettext_noop("Check why the database is slow or unreachable, and check the link."),
     ),
     "alert_turns_dropped": LossDescription(
-        "Transitions of alerts not stored",
-        "More alerts started or ended while the database was unreachable than are kept in memory.",
-        "Check why the database is slow or unreachable. Alerts that still apply are raised again automatically.",
+        gettext_noop("Transitions of alerts not stored"),
+        gettext_noop("More alerts started or ended while the database was unreachable than are kept in memory."),
+        gettext_noop(
+            "Check why the database is slow or unreachable. Alerts that still apply are raised again automatically."
+        ),
     ),
     "event_gaps": LossDescription(
-        "Gaps among the BMC's events",
-        "The BMC's log lost entries before they were read, while the site was not connected; see the event log.",
-        "Increase the size of the BMC's log, where possible.",
+        gettext_noop("Gaps among the BMC's events"),
+        gettext_noop(
+            "The BMC's log lost entries before they were read, while the site was not connected; see the event log."
+        ),
+        gettext_noop("Increase the size of the BMC's log, where possible."),
     ),
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
 
+from core.language import _, _n
 from telemetry.instrumentation.metrics import BUSY_ADVICE, PROBLEMS, MetricKey
 from telemetry.store.services import TierSize
 
@@ -109,12 +110,17 @@ def _chassis_health(pipeline: PipelineSnapshot, chassis: PolledChassis) -> Chass
     worker = pipeline.polled_by.get(chassis.id, "")
     level, sentence = HealthLevel.GOOD, ""
     if chassis.last_error:
-        level, sentence = HealthLevel.BAD, chassis.last_error
+        level, sentence = HealthLevel.BAD, _(chassis.last_error)
     elif not worker:
-        level, sentence = HealthLevel.BAD, "No worker polls it."
+        level, sentence = HealthLevel.BAD, _("No worker polls it.")
     elif on_time is not None and on_time < ON_TIME_SHARE:
-        counts = [f"{n} {word}" for n, word in ((late, "late"), (skipped, "skipped"), (failed, "failed")) if n]
-        level, sentence = HealthLevel.WARNING, f"Of its polls, {', '.join(counts)}."
+        counts = [
+            _("{count} late", count=late) if late else "",
+            _("{count} skipped", count=skipped) if skipped else "",
+            _("{count} failed", count=failed) if failed else "",
+        ]
+        level = HealthLevel.WARNING
+        sentence = _("Of its polls, {counts}.", counts=", ".join(filter(None, counts)))
     return ChassisHealth(
         id=chassis.id, name=chassis.name, level=level, worker=worker, period=gauges.get("poll_period_seconds"),
         lag=gauges.get("poll_lag_seconds"), on_time=on_time, done=done, late=late, skipped=skipped, failed=failed,
@@ -141,31 +147,31 @@ def findings(
 def _worker_findings(pipeline: PipelineSnapshot, chassis: Sequence[ChassisHealth]) -> Iterator[Finding]:
     if not pipeline.is_heard("worker"):
         yield Finding(
-            HealthLevel.BAD, "No worker is running", "Chassis are not polled, and operations do not continue.",
-            "Start a worker; its log, logs/worker.log, has the reason of its end.",
+            HealthLevel.BAD, _("No worker is running"), _("Chassis are not polled, and operations do not continue."),
+            _("Start a worker; its log, logs/worker.log, has the reason of its end."),
         )  # fmt: skip
         return
     if pipeline.queue > LONG_QUEUE:
         yield Finding(
-            HealthLevel.WARNING, f"{pipeline.queue} tasks wait",
-            "Tasks arrive faster than workers complete them: operations start late.", "Start another worker.",
+            HealthLevel.WARNING, _("{count} tasks wait", count=pipeline.queue),
+            _("Tasks arrive faster than workers complete them: operations start late."), _("Start another worker."),
         )  # fmt: skip
     alone = sum(not one.worker for one in chassis)
     if alone:
-        one_of = "One chassis is" if alone == 1 else f"{alone} chassis are"
         yield Finding(
-            HealthLevel.BAD, f"{one_of} polled by no worker", "Its readings are missing from now on." if alone == 1
-            else "Their readings are missing from now on.",
-            "A worker claims a chassis within seconds; where it does not, its log has the reason.",
-        )  # fmt: skip
+            HealthLevel.BAD,
+            _n("One chassis is polled by no worker", "{count} chassis are polled by no worker", alone),
+            _n("Its readings are missing from now on.", "Their readings are missing from now on.", alone),
+            _("A worker claims a chassis within seconds; where it does not, its log has the reason."),
+        )
 
 
 def _scheduler_findings(pipeline: PipelineSnapshot) -> Iterator[Finding]:
     if not pipeline.is_heard("scheduler"):
         yield Finding(
-            HealthLevel.BAD, "No scheduler is running",
-            "What is due by time is not done: leases do not end, rollups and exports are not made.",
-            "Start one; its log, logs/beat.log, has the reason of its end.",
+            HealthLevel.BAD, _("No scheduler is running"),
+            _("What is due by time is not done: leases do not end, rollups and exports are not made."),
+            _("Start one; its log, logs/beat.log, has the reason of its end."),
         )  # fmt: skip
 
 
@@ -174,59 +180,66 @@ def _process_findings(process: PublishingProcess, now: datetime) -> Iterator[Fin
     if process.is_silent(now):
         yield Finding(
             HealthLevel.WARNING,
-            f"{name} has sent no heartbeat for {process.silence(now):.0f} s",
-            "It ended, hangs, or is overloaded.",
-            "If it was stopped intentionally, this disappears by itself.",
+            _("{name} has sent no heartbeat for {seconds:.0f} s", name=name, seconds=process.silence(now)),
+            _("It ended, hangs, or is overloaded."),
+            _("If it was stopped intentionally, this disappears by itself."),
         )
     waits = process.gauges.get("store_lag_seconds", 0.0)
     if waits > STORE_LAG_SECONDS:
         yield Finding(
-            HealthLevel.WARNING, f"{name} stores readings {waits:.0f} s late",
-            "The database does not accept them; they are kept in memory, which is limited.",
-            "Free space on the disk, or check why the database is slow or unreachable.",
+            HealthLevel.WARNING, _("{name} stores readings {seconds:.0f} s late", name=name, seconds=waits),
+            _("The database does not accept them; they are kept in memory, which is limited."),
+            _("Free space on the disk, or check why the database is slow or unreachable."),
         )  # fmt: skip
     lag = process.gauges.get("loop_lag_seconds", 0.0)
     if lag > LAG_SECONDS:
         yield Finding(
-            HealthLevel.BAD if lag > LONG_LAG_SECONDS else HealthLevel.WARNING, f"{name} is {lag:.2f} s behind",
-            "Its event loop is delayed: frames and polls are late.", BUSY_ADVICE,
+            HealthLevel.BAD if lag > LONG_LAG_SECONDS else HealthLevel.WARNING,
+            _("{name} is {seconds:.2f} s behind", name=name, seconds=lag),
+            _("Its event loop is delayed: frames and polls are late."), _(BUSY_ADVICE),
         )  # fmt: skip
 
 
 def _chassis_findings(chassis: Sequence[ChassisHealth]) -> Iterator[Finding]:
-    for level, words in ((HealthLevel.BAD, "cannot be read"), (HealthLevel.WARNING, "read late or with gaps")):
+    for level in (HealthLevel.BAD, HealthLevel.WARNING):
         affected = [one for one in chassis if one.level == level and (one.worker or level != HealthLevel.BAD)]
         if affected:
-            more = f" and {len(affected) - 3} more" if len(affected) > 3 else ""
-            names = ", ".join(one.name for one in affected[:3]) + more
-            verb = words if level == HealthLevel.BAD else f"{'is' if len(affected) == 1 else 'are'} {words}"
-            sentence = affected[0].sentence if len(affected) == 1 else ""
-            yield Finding(level, f"{names} {verb}", sentence, "See the table of chassis below.")
+            count = len(affected)
+            names = ", ".join(one.name for one in affected[:3])
+            if count > 3:
+                names = _("{names} and {count} more", names=names, count=count - 3)
+            words = (
+                _n("{names} cannot be read", "{names} cannot be read", count, names=names)
+                if level == HealthLevel.BAD
+                else _n("{names} is read late or with gaps", "{names} are read late or with gaps", count, names=names)
+            )
+            sentence = affected[0].sentence if count == 1 else ""
+            yield Finding(level, words, sentence, _("See the table of chassis below."))
 
 
 def _storage_findings(pipeline: PipelineSnapshot, sizes: StorageSizes) -> Iterator[Finding]:
     if sizes.damage:
         yield Finding(
-            HealthLevel.BAD, "The database is damaged", f"SQLite found in it: {sizes.damage}.",
-            "End the site and restore a backup: 'Back up' in docs/operate.md says how.",
+            HealthLevel.BAD, _("The database is damaged"), _("SQLite found in it: {damage}.", damage=sizes.damage),
+            _("End the site and restore a backup: 'Back up' in docs/operate.md says how."),
         )  # fmt: skip
     if sizes.set_aside:
         yield Finding(
-            HealthLevel.WARNING, "Damaged readings were set aside",
-            f"Their file is {sizes.set_aside} now, in the data folder; stored readings begin anew.",
-            "Check the disk. This is shown for a day, or until the file is moved away.",
+            HealthLevel.WARNING, _("Damaged readings were set aside"),
+            _("Their file is {file} now, in the data folder; stored readings begin anew.", file=sizes.set_aside),
+            _("Check the disk. This is shown for a day, or until the file is moved away."),
         )  # fmt: skip
     if pipeline.redis_max_bytes and pipeline.redis_bytes > FULL_SHARE * pipeline.redis_max_bytes:
         yield Finding(
-            HealthLevel.BAD, "Redis is nearly full", "When it is full, live frames stop and tasks cannot be queued.",
-            "Raise its maxmemory.",
+            HealthLevel.BAD, _("Redis is nearly full"),
+            _("When it is full, live frames stop and tasks cannot be queued."), _("Raise its maxmemory."),
         )  # fmt: skip
     free, whole = sizes.disk_free, sizes.disk
     if free is not None and whole is not None and free < least_space(whole):
         yield Finding(
-            HealthLevel.WARNING, f"The disk has {free / 2**30:.1f} GB left",
-            "When it is full, readings are dropped and changes fail.",
-            "Free space, or shorten the retention of readings.",
+            HealthLevel.WARNING, _("The disk has {size:.1f} GB left", size=free / 2**30),
+            _("When it is full, readings are dropped and changes fail."),
+            _("Free space, or shorten the retention of readings."),
         )  # fmt: skip
 
 
@@ -241,9 +254,14 @@ def _undelivered_findings(waiting: Sequence[Undelivered], now: datetime) -> Iter
         if seconds > LONG_WAIT_SECONDS:
             yield Finding(
                 HealthLevel.WARNING,
-                f"{one.count} {one.what} wait, the oldest for {seconds / 60:.0f} min",
-                "They are not delivered: their receiver does not accept them. They are retried.",
-                "Check whether the receiver is up; the log of deliveries has its responses.",
+                _(
+                    "{count} {what} wait, the oldest for {minutes:.0f} min",
+                    count=one.count,
+                    what=_(one.what),
+                    minutes=seconds / 60,
+                ),
+                _("They are not delivered: their receiver does not accept them. They are retried."),
+                _("Check whether the receiver is up; the log of deliveries has its responses."),
             )
 
 
@@ -251,14 +269,15 @@ def _counter_findings(pipeline: PipelineSnapshot) -> Iterator[Finding]:
     """Yield the recent problems that are counted, except those that are reported for each chassis."""
     of_chassis = {"polls_late", "polls_skipped", "polls_failed"}
     recent: Counter[str] = Counter()
-    for (name, _), counted in pipeline.counts.items():
+    for (name, _chassis), counted in pipeline.counts.items():
         if name in PROBLEMS and name not in of_chassis:
             recent[name] += counted.recent
     for name, n in recent.items():
         meaning = PROBLEMS[name]
         if n:
             level = HealthLevel.WARNING if meaning.is_loss else HealthLevel.NOTE
-            yield Finding(level, f"{meaning.words}: {n}", meaning.means, meaning.do)
+            words = _("{problem}: {count}", problem=_(meaning.words), count=n)
+            yield Finding(level, words, _(meaning.means), _(meaning.do))
 
 
 @dataclass(frozen=True)

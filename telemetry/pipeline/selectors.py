@@ -19,11 +19,13 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.models import Count, Min, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounts.access import require_administrator
 from accounts.models import User
 from core.database import natural
 from core.errors import Unavailable
+from core.language import _
 from core.sqlite_damage import files_set_aside, known_damage
 from fabric.agents.models import HostAgent
 from fabric.inventory.models import Chassis
@@ -50,7 +52,7 @@ def pipeline_snapshot() -> rules.PipelineSnapshot:
         with redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS) as client:
             return _read_snapshot(client, time.time())
     except (redis.RedisError, OSError) as error:
-        raise Unavailable("The pipeline's health is not available now: Redis does not answer.") from error
+        raise Unavailable(_("The pipeline's health is not available now: Redis does not answer.")) from error
 
 
 def _read_snapshot(client: Any, now: float) -> rules.PipelineSnapshot:
@@ -171,7 +173,7 @@ def late_stores() -> Iterator[PresentCondition]:
     # An alert goes on until they wait half as long.
     if longest is not None and waits > rules.STORE_LAG_SECONDS / 2:
         yield PresentCondition(
-            key="store", is_met=waits > rules.STORE_LAG_SECONDS, value=waits, unit="s", quantity="Oldest readings",
+            key="store", is_met=waits > rules.STORE_LAG_SECONDS, value=waits, unit="s", quantity=gettext_noop("Oldest readings"),
             threshold=f"waiting for more than {rules.STORE_LAG_SECONDS:.0f} s", note=longest.label,
         )  # fmt: skip
 
@@ -183,7 +185,7 @@ def filling_disks() -> Iterator[PresentCondition]:
     # An alert goes on until there is a fifth more.
     if disk.free < 1.2 * least:
         yield PresentCondition(
-            key="disk", is_met=disk.free < least, value=disk.free / 2**30, unit="GB", quantity="Free space",
+            key="disk", is_met=disk.free < least, value=disk.free / 2**30, unit="GB", quantity=gettext_noop("Free space"),
             threshold=f"below {least / 2**30:.1f} GB",
         )  # fmt: skip
 
@@ -225,8 +227,8 @@ def undelivered_now() -> list[rules.Undelivered]:
     """Return the undelivered items of alerts and exports; exports count while their receiver fails."""
     failing = ExportRun.objects.open().filter(failing_since__isnull=False)
     return [
-        _undelivered("notifications", Delivery.objects.waiting(), "made_at", "/alerts/"),
-        _undelivered("exports", failing, "failing_since", "/exports/"),
+        _undelivered(gettext_noop("notifications"), Delivery.objects.waiting(), "made_at", "/alerts/"),
+        _undelivered(gettext_noop("exports"), failing, "failing_since", "/exports/"),
     ]
 
 

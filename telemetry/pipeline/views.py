@@ -8,11 +8,13 @@ from typing import Any
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET
 
 from accounts.access import person_of
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from core.downloads import Download, csv_download, csv_table
+from core.language import _, english
 from core.text import natural_key
 from telemetry.pipeline.rules import ChassisHealth, percent_label
 from telemetry.pipeline.selectors import PipelineStatus, pipeline_status
@@ -20,10 +22,10 @@ from telemetry.pipeline.selectors import PipelineStatus, pipeline_status
 CHASSIS_PER_PAGE, PROCESSES_PER_PAGE, COUNTS_PER_PAGE = 25, 15, 10
 # By the value in the URL; the first is the order of `chassis_health`, worst first.
 ORDERS: dict[str, tuple[str, Callable[[ChassisHealth], Any] | None]] = {
-    "worst": ("Worst first", None),
-    "name": ("Name", lambda row: natural_key(row.name.casefold())),
-    "lag": ("Newest lag", lambda row: -(row.lag if row.lag is not None else -1.0)),
-    "failed": ("Failed polls", lambda row: -row.failed),
+    "worst": (gettext_noop("Worst first"), None),
+    "name": (gettext_noop("Name"), lambda row: natural_key(row.name.casefold())),
+    "lag": (gettext_noop("Newest lag"), lambda row: -(row.lag if row.lag is not None else -1.0)),
+    "failed": (gettext_noop("Failed polls"), lambda row: -row.failed),
 }
 CHASSIS_COLUMNS = (
     "chassis", "state", "worker", "period_seconds", "newest_lag_seconds", "share_on_time", "polls_done", "polls_late",
@@ -33,7 +35,7 @@ COUNT_COLUMNS = ("what", "chassis", "recent", "total", "last_utc", "means", "wha
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("Pipeline", "Administration", 5))
+@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry(gettext_noop("Pipeline"), "Administration", 5))
 def pipeline(request: HttpRequest) -> HttpResponse:
     """Show problems, worst first, and each part; `q`, `sort` and `page` of the chassis are in the URL.
 
@@ -53,7 +55,7 @@ def pipeline(request: HttpRequest) -> HttpResponse:
         "counts": Paginator(health.rows, COUNTS_PER_PAGE).get_page(request.GET.get("counts")),
         "search": request.GET.get("q", ""),
         "order": order if order in ORDERS else "worst",
-        "orders": [(word, words) for word, (words, _) in ORDERS.items()],
+        "orders": [(word, _(words)) for word, (words, _by) in ORDERS.items()],
         "minutes": round(health.pipeline.seconds / 60),
         "sockets": int(sum(one.gauges.get("sockets_open", 0) for one in health.pipeline.of("web"))),
         "polled": sum(row.done for row in health.chassis),
@@ -70,7 +72,7 @@ def chassis_csv(request: HttpRequest) -> Download:
     health = pipeline_status(person_of(request))
     rows = (
         (row.name, row.level.label, row.worker, row.period, row.lag, row.on_time, row.done, row.late,
-         row.skipped, row.failed, row.sentence)
+         row.skipped, row.failed, english(row.sentence))
         for row in _chassis(request, health)
     )  # fmt: skip
     return csv_download(csv_table(CHASSIS_COLUMNS, rows), "pipeline-chassis.csv")
@@ -91,5 +93,5 @@ def counts_csv(request: HttpRequest) -> Download:
 def _chassis(request: HttpRequest, health: PipelineStatus) -> list[ChassisHealth]:
     search = request.GET.get("q", "").strip().casefold()
     rows = [row for row in health.chassis if search in row.name.casefold()]
-    _, by = ORDERS.get(request.GET.get("sort", ""), ("", None))
+    _words, by = ORDERS.get(request.GET.get("sort", ""), ("", None))
     return sorted(rows, key=by) if by is not None else rows

@@ -18,9 +18,11 @@ import redis
 import redis.asyncio
 from django.conf import settings
 from django.db import DatabaseError
+from django.utils.translation import gettext_noop
 
 from accounts.audit.context import add_log_context
 from core.errors import FalconWebError
+from core.language import english
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
 from fabric.bmc.readings import ReadingPlan, plan_readings
@@ -102,10 +104,11 @@ class ChassisPoller:
             except FalconWebError as error:
                 if self._failures == 0:
                     logger.warning("chassis %s: %s", self._pk, error.sentence)
-                await self._record_failure(error.sentence)
+                await self._record_failure(english(error.sentence))
             except Exception:
                 logger.exception("chassis %s", self._pk)
-                await self._record_failure("Its responses are invalid; the log of the worker has the reason.")
+                sentence = gettext_noop("Its responses are invalid; the log of the worker has the reason.")
+                await self._record_failure(sentence)
             await asyncio.sleep(RETRY_DELAYS[min(self._failures, len(RETRY_DELAYS) - 1)])
             self._failures += 1
 

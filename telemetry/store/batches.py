@@ -11,6 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
+from django.utils.translation import gettext_noop
 from numpy.typing import NDArray
 
 from telemetry.live.catalogue import CLOCK_STEP_SECONDS, Sample, SeriesEntry, is_repeat
@@ -179,7 +180,7 @@ class SampleSequence:
         return SampleVerdict.GOES_ON if elapsed <= reach else SampleVerdict.BEGINS
 
 
-WORKER_DIED = "The worker that read this chassis ended before it had stored these seconds."
+WORKER_DIED = gettext_noop("The worker that read this chassis ended before it had stored these seconds.")
 REASON_LENGTH = 300
 
 

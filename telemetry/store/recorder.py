@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 
 from django.conf import settings
+from django.utils.translation import gettext_noop
 
 from telemetry.instrumentation import metrics
 from telemetry.live.catalogue import ReadingContext, Sample
@@ -32,7 +33,7 @@ MAX_CHUNK_VALUES = 500_000  # chunks of reports with very many readings are shor
 GAP_REPORT_SECONDS = 10.0
 STALE_SECONDS = 60.0
 CLOSE_SECONDS = 5.0
-NOT_READ = "The site did not read this chassis."
+NOT_READ = gettext_noop("The site did not read this chassis.")
 
 
 class ReadingRecorder:
@@ -72,7 +73,8 @@ class ReadingRecorder:
         if self._open_gap is not None:
             self._end_gap(sample.at)
         elif last is not None and sample.at - last.at > slack:
-            self._gaps.append(RecordedGap(round_to_ms(last.at), round_to_ms(sample.at), "There were no readings."))
+            reason = gettext_noop("There were no readings.")
+            self._gaps.append(RecordedGap(round_to_ms(last.at), round_to_ms(sample.at), reason))
         if verdict is SampleVerdict.SET_BACK:
             metrics.increment("clock_set_back", chassis=self._chassis)
         if verdict is not SampleVerdict.GOES_ON:

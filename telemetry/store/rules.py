@@ -23,6 +23,7 @@ from typing import Self
 
 import numpy as np
 from django.db import models
+from django.utils.translation import gettext_noop
 from numpy.typing import NDArray
 
 from fabric.bmc.series import Quantity
@@ -282,7 +283,7 @@ def catalogue_digest(entries: Sequence[SeriesEntry]) -> str:
 
 
 class Tier(models.IntegerChoices):
-    RAW = 0, "raw"
+    RAW = 0, gettext_noop("raw")
     TEN_SECONDS = 1, "10 s"
     MINUTE = 2, "1 min"
     QUARTER = 3, "15 min"

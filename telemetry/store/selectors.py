@@ -15,9 +15,11 @@ import numpy as np
 import redis
 from django.conf import settings
 from django.db.models import Q
+from django.utils.translation import gettext_noop
 from numpy.typing import NDArray
 
 from core.errors import Invalid
+from core.language import _
 from telemetry.instrumentation import metrics
 from telemetry.live import frames
 from telemetry.live.catalogue import SeriesEntry
@@ -52,7 +54,7 @@ WINDOWS_PER_READ = 64  # rollup chunks in memory at a time
 RAW_PORTION_MS = 600_000  # of raw readings read at a time
 UNSTORED_SECONDS = 120.0  # a newer series may not be stored yet
 MAX_FINER_WINDOW_SECONDS = max(RAW_SPAN, *(TIER_SHAPES[tier].window for tier in ROLLUPS[:-1])) / 1000
-DAMAGED = "Stored readings are damaged and left out."
+DAMAGED = gettext_noop("Stored readings are damaged and left out.")
 
 
 @dataclass(frozen=True)
@@ -152,9 +154,9 @@ def known_series(chassis: int, *, since: float, until: float) -> list[SeriesEntr
 
 def _check(since: float, until: float, points: int, keys: int) -> None:
     if not (math.isfinite(since) and math.isfinite(until) and -1e11 < since < until < 1e11):
-        raise Invalid("The range must begin before it ends.")
+        raise Invalid(_("The range must begin before it ends."))
     if points < 1 or points * keys > MAX_VALUES:
-        raise Invalid(f"Request at least one point, and at most {MAX_VALUES:,} values at a time.")
+        raise Invalid(_("Request at least one point, and at most {most:,} values at a time.", most=MAX_VALUES))
 
 
 def _live_catalogue(chassis: int) -> list[SeriesEntry]:

@@ -8,6 +8,7 @@ import { lineStyles } from "../../site/chart-drawing.js";
 import { reload } from "../../site/chart-schedule.js";
 import { element } from "../../site/dom.js";
 import { formatDuration, formatTime, localTime } from "../../site/format.js";
+import { _ } from "../../site/language.js";
 import { limitsOf } from "../alerts/limits.js";
 import { LineValues } from "../live/readings.js";
 import { movedRange, queryText, rangeOf, zoomQuery } from "./time-range.js";
@@ -47,7 +48,7 @@ export function buildPanels() {
   }));
   for (const panel of panels) {
     buildChart(panel, [], { left_out: [] });
-    panel.chart.explain("Loading");
+    panel.chart.explain(_("Loading"));
     panel.section.setAttribute("aria-busy", "true");
   }
 }
@@ -89,18 +90,21 @@ function show(panel, found) {
   const { chart, view } = panel;
   chart.options.seconds = view.seconds;
   chart.options.span = view.live
-    ? `of the last ${formatDuration(view.seconds)}`
-    : `from ${formatTime(found.since)} to ${formatTime(found.until)}`;
+    ? _("of the last {duration}", { duration: formatDuration(view.seconds) })
+    : _("from {since} to {until}", { since: formatTime(found.since), until: formatTime(found.until) });
   chart.set(found, view.live ? null : [found.since, found.until]);
   chart.button.hidden = !view.live;
   showLimits(panel);
   const isEmpty = series.every(({ mean }) => mean.every((value) => value === null));
   chart.explain(isEmpty ? whyEmpty(found) : "");
   if (!resolution) return;
-  const band = step > 1 ? ": its mean, with its lowest and highest behind" : "";
+  const duration = formatDuration(step);
+  const point =
+    step > 1
+      ? _("Each point is {duration}: its mean, with its lowest and highest behind.", { duration })
+      : _("Each point is {duration}.", { duration });
   const [reason] = found.gaps.map((gap) => gap.reason);
-  const bar = reason ? ` Grey bar: ${reason}` : "";
-  resolution.textContent = `Each point is ${formatDuration(step)}${band}.${bar}`;
+  resolution.textContent = reason ? `${point} ${_("Grey bar: {reason}", { reason })}` : point;
 }
 
 /** Show the limits of lines that are one reading, or the highest of several. */
@@ -112,8 +116,8 @@ function showLimits({ chart, series }) {
 document.addEventListener("falconweb:limits", () => panels.forEach(showLimits));
 
 function whyEmpty({ gaps, left_out: left }) {
-  if (gaps.length > 0) return `Nothing was read: ${gaps[0].reason}`;
-  return left[0]?.why ?? "Nothing was measured in this range. Choose a later one.";
+  if (gaps.length > 0) return _("Nothing was read: {reason}", { reason: gaps[0].reason });
+  return left[0]?.why ?? _("Nothing was measured in this range. Choose a later one.");
 }
 
 const keyOf = (one) => `${one.subject} ${one.metric}`;
@@ -138,7 +142,7 @@ function buildChart(panel, series, found) {
     group: data.group || null,
     seconds: view.seconds,
     span: "",
-    tableWords: "As a table",
+    tableWords: _("As a table"),
     rows: 120,
     zoom: place ? zoom : (since, until) => openCharts(section.parentElement.dataset.charts, since, until),
     load: () => load(panel),
@@ -158,7 +162,8 @@ function originOf(series, names) {
   const derived = series.filter((one) => one.made_of);
   if (derived.length === 0) return "";
   if (new Set(series.map((one) => one.made_of)).size === 1) {
-    return `${series.length > 1 ? "Each line is the" : "It is the"} ${derived[0].made_of}.`;
+    const made = derived[0].made_of;
+    return series.length > 1 ? _("Each line is the {made}.", { made }) : _("It is the {made}.", { made });
   }
   const parts = derived.map((one) => `${names[one.subject] ?? one.name}: ${one.made_of}`);
   return parts.slice(0, 4).join("; ");
@@ -237,7 +242,7 @@ if (place) {
   pauseAll.addEventListener("click", () => {
     paused = !paused;
     pauseAll.setAttribute("aria-pressed", String(paused));
-    pauseAll.textContent = paused ? "Resume" : "Pause";
+    pauseAll.textContent = paused ? _("Resume") : _("Pause");
     for (const chart of chartsOf(place)) if (chart.paused !== paused) chart.togglePause();
   });
 }

@@ -5,23 +5,26 @@ from __future__ import annotations
 import math
 
 from django import template
+from django.utils.translation import gettext_noop
+
+from core.language import _
 
 register = template.Library()
-NOTHING = "none"
+NOTHING = gettext_noop("none")
 SIZES = (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
 
 
 @register.filter
 def gigabytes(rate: float) -> str:
     """Return a rate (B/s) in GB/s."""
-    return NOTHING if math.isnan(rate) else f"{rate / 1e9:.2f}"
+    return _(NOTHING) if math.isnan(rate) else f"{rate / 1e9:.2f}"
 
 
 @register.filter
 def moved(count: float) -> str:
     """Return an amount of bytes with its unit."""
     if math.isnan(count):
-        return NOTHING
+        return _(NOTHING)
     name, size = next((one for one in SIZES if count >= one[1]), SIZES[-1])
     return f"{count / size:.2f} {name}"
 
