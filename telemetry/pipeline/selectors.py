@@ -173,8 +173,9 @@ def late_stores() -> Iterator[PresentCondition]:
     # An alert goes on until they wait half as long.
     if longest is not None and waits > rules.STORE_LAG_SECONDS / 2:
         yield PresentCondition(
-            key="store", is_met=waits > rules.STORE_LAG_SECONDS, value=waits, unit="s", quantity=gettext_noop("Oldest readings"),
-            threshold=f"waiting for more than {rules.STORE_LAG_SECONDS:.0f} s", note=longest.label,
+            key="store", is_met=waits > rules.STORE_LAG_SECONDS, value=waits, unit="s",
+            quantity=gettext_noop("Oldest readings"), note=longest.label,
+            threshold=f"waiting for more than {rules.STORE_LAG_SECONDS:.0f} s",
         )  # fmt: skip
 
 
@@ -185,8 +186,8 @@ def filling_disks() -> Iterator[PresentCondition]:
     # An alert goes on until there is a fifth more.
     if disk.free < 1.2 * least:
         yield PresentCondition(
-            key="disk", is_met=disk.free < least, value=disk.free / 2**30, unit="GB", quantity=gettext_noop("Free space"),
-            threshold=f"below {least / 2**30:.1f} GB",
+            key="disk", is_met=disk.free < least, value=disk.free / 2**30, unit="GB",
+            quantity=gettext_noop("Free space"), threshold=f"below {least / 2**30:.1f} GB",
         )  # fmt: skip
 
 
