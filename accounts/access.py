@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from django.utils.translation import gettext_noop
+
 from accounts.models import User
 from core.errors import Forbidden, NotFound
+from core.language import _, english
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -15,20 +18,21 @@ if TYPE_CHECKING:
 def person_of(request: HttpRequest | Request) -> User:
     """Return the signed-in user (middleware or permission classes guarantee that there is one)."""
     if not isinstance(request.user, User):
-        raise NotFound("Nobody is signed in.")
+        raise NotFound(_("Nobody is signed in."))
     return request.user
 
 
 def require_administrator(person: User) -> None:
     """Raise Forbidden unless the user is an administrator."""
     if not person.is_administrator:
-        raise Forbidden("This is for administrators. Ask one of them for what you need.")
+        raise Forbidden(_("This is for administrators. Ask one of them for what you need."))
 
 
-def require_composer(person: User, what: str = "change anything") -> None:
+def require_composer(person: User, what: str = gettext_noop("change anything")) -> None:
     """Raise Forbidden for users with read-only access; `what` names the forbidden action."""
     if not person.may_compose:
-        raise Forbidden(f"You may look, but not {what}. Ask an administrator for the role 'user'.")
+        what = _(english(what))
+        raise Forbidden(_("You may look, but not {what}. Ask an administrator for the role 'user'.", what=what))
 
 
 SITE_NAME: Final = "FalconWeb"  # stands for the site itself

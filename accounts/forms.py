@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from django import forms
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Area, Role, Tenant, Token, User
 from accounts.sign_in.forms import PASSWORD_HELP
 from accounts.sign_in.passwords import MAX_PASSWORD_LENGTH
 from accounts.token_services import MAX_TOKEN_DAYS
+from core.language import _
 
 NO_AUTOCOMPLETE = {"autocomplete": "off"}
 
@@ -18,30 +21,36 @@ class PersonForm(forms.Form):
     """A user, as edited by administrators."""
 
     username = forms.CharField(
-        label="User name", max_length=150, widget=forms.TextInput(NO_AUTOCOMPLETE | {"spellcheck": "false"})
+        label=gettext_lazy("User name"),
+        max_length=150,
+        widget=forms.TextInput(NO_AUTOCOMPLETE | {"spellcheck": "false"}),
     )
     full_name = forms.CharField(
-        label="Full name", max_length=150, required=False, widget=forms.TextInput(NO_AUTOCOMPLETE)
+        label=gettext_lazy("Full name"), max_length=150, required=False, widget=forms.TextInput(NO_AUTOCOMPLETE)
     )
-    email = forms.EmailField(label="E-mail", max_length=254, required=False, widget=forms.EmailInput(NO_AUTOCOMPLETE))
+    email = forms.EmailField(
+        label=gettext_lazy("E-mail"), max_length=254, required=False, widget=forms.EmailInput(NO_AUTOCOMPLETE)
+    )
     role = forms.ChoiceField(
-        label="Role",
+        label=gettext_lazy("Role"),
         choices=Role.choices,
         initial=Role.USER,
-        help_text="Administrators may do everything; users see and compose their tenant's devices; viewers only see",
+        help_text=gettext_lazy(
+            "Administrators may do everything; users see and compose their tenant's devices; viewers only see"
+        ),
     )
     tenant = forms.ModelChoiceField(
-        label="Tenant",
+        label=gettext_lazy("Tenant"),
         queryset=Tenant.objects.all(),
         required=False,
-        empty_label="none (administrators)",
-        help_text="Users and viewers belong to one, administrators to none.",
+        empty_label=gettext_lazy("none (administrators)"),
+        help_text=gettext_lazy("Users and viewers belong to one, administrators to none."),
     )
     active = forms.BooleanField(
-        label="May sign in",
+        label=gettext_lazy("May sign in"),
         required=False,
         initial=True,
-        help_text="If unset, the user's sessions end, and tokens do not work until it is set again.",
+        help_text=gettext_lazy("If unset, the user's sessions end, and tokens do not work until it is set again."),
     )
 
     @classmethod
@@ -62,40 +71,42 @@ class PersonForm(forms.Form):
 class TenantForm(forms.Form):
     """A tenant's name."""
 
-    name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(NO_AUTOCOMPLETE))
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=100, widget=forms.TextInput(NO_AUTOCOMPLETE))
 
 
 class PasswordForm(forms.Form):
     """One's own new password, typed twice."""
 
     current = forms.CharField(
-        label="Current password",
+        label=gettext_lazy("Current password"),
         strip=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
     )
     new = forms.CharField(
-        label="New password",
+        label=gettext_lazy("New password"),
         strip=False,
         max_length=MAX_PASSWORD_LENGTH,
         help_text=PASSWORD_HELP,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
     again = forms.CharField(
-        label="New password again", strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "new-password"})
+        label=gettext_lazy("New password again"),
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
 
     def clean_again(self) -> str:
         """Refuse a repetition that differs from the new password."""
         again: str = self.cleaned_data["again"]
         if again != self.cleaned_data.get("new", again):
-            raise forms.ValidationError("The two new passwords differ. Type them again.")
+            raise forms.ValidationError(_("The two new passwords differ. Type them again."))
         return again
 
 
 TOKEN_SCOPE_CHOICES = [
-    (f"{area}:{action}", f"{label}: {words}")
+    (f"{area}:{action}", format_lazy("{}: {}", label, words))
     for area, label in Area.choices
-    for action, words in (("read", "read"), ("write", "read and write"))
+    for action, words in (("read", gettext_lazy("read")), ("write", gettext_lazy("read and write")))
 ]
 
 
@@ -104,43 +115,49 @@ class ServiceForm(forms.Form):
 
     username = PersonForm.base_fields["username"]
     full_name = forms.CharField(
-        label="Purpose",
+        label=gettext_lazy("Purpose"),
         max_length=150,
         required=False,
-        help_text="Such as 'Nightly benchmarks of the CI'.",
+        help_text=gettext_lazy("Such as 'Nightly benchmarks of the CI'."),
         widget=forms.TextInput(NO_AUTOCOMPLETE),
     )
     role = forms.ChoiceField(
-        label="Role",
+        label=gettext_lazy("Role"),
         choices=[(Role.USER.value, Role.USER.label), (Role.VIEWER.value, Role.VIEWER.label)],
         initial=Role.VIEWER,
     )
-    tenant = forms.ModelChoiceField(label="Tenant", queryset=Tenant.objects.all(), empty_label="choose one")
+    tenant = forms.ModelChoiceField(
+        label=gettext_lazy("Tenant"), queryset=Tenant.objects.all(), empty_label=gettext_lazy("choose one")
+    )
 
 
 class TokenForm(forms.Form):
     """A key to the API."""
 
     name = forms.CharField(
-        label="Name",
+        label=gettext_lazy("Name"),
         max_length=100,
-        help_text="Where it is used, such as 'nightly job'.",
+        help_text=gettext_lazy("Where it is used, such as 'nightly job'."),
         widget=forms.TextInput(NO_AUTOCOMPLETE),
     )
-    scope = forms.ChoiceField(label="May", choices=Token.Scope.choices, initial=Token.Scope.READ)
-    days = forms.IntegerField(label="Days until it expires", min_value=1, max_value=MAX_TOKEN_DAYS, initial=90)
+    scope = forms.ChoiceField(label=gettext_lazy("May"), choices=Token.Scope.choices, initial=Token.Scope.READ)
+    days = forms.IntegerField(
+        label=gettext_lazy("Days until it expires"), min_value=1, max_value=MAX_TOKEN_DAYS, initial=90
+    )
     scopes = forms.MultipleChoiceField(
-        label="Only these areas",
+        label=gettext_lazy("Only these areas"),
         choices=TOKEN_SCOPE_CHOICES,
         required=False,
-        help_text="None chosen: every area, as far as 'May' goes. Reading and writing includes reading.",
+        help_text=gettext_lazy("None chosen: every area, as far as 'May' goes. Reading and writing includes reading."),
         widget=forms.CheckboxSelectMultiple,
     )
     addresses = forms.CharField(
-        label="Only from these addresses",
+        label=gettext_lazy("Only from these addresses"),
         max_length=3000,
         required=False,
-        help_text="Addresses or networks such as 10.0.0.0/8 or 2001:db8::/32, with spaces between. Empty: everywhere.",
+        help_text=gettext_lazy(
+            "Addresses or networks such as 10.0.0.0/8 or 2001:db8::/32, with spaces between. Empty: everywhere."
+        ),
         widget=forms.TextInput(NO_AUTOCOMPLETE | {"spellcheck": "false"}),
     )
 

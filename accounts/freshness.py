@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from accounts.models import Token
 from core.errors import SignInTooOld
+from core.language import _
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -42,5 +43,5 @@ def require_fresh_sign_in(request: HttpRequest | Request) -> None:
     """Raise SignInTooOld where the person has to confirm first: pages then lead to the form for it, and back."""
     if not is_sign_in_fresh(request):
         raise SignInTooOld(
-            "Nothing was changed: enter your password on the page /account/confirmation/ first, then do it again."
+            _("Nothing was changed: enter your password on the page /account/confirmation/ first, then do it again.")
         )

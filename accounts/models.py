@@ -12,6 +12,7 @@ from django.contrib.auth.models import AbstractUser, UserManager
 from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from core.database import natural
 
@@ -35,9 +36,9 @@ MAX_NAME_LENGTH = 150  # of a user name, by Django
 class Role(models.TextChoices):
     """The role of a user."""
 
-    ADMINISTRATOR = "administrator", "Administrator"
-    USER = "user", "User"
-    VIEWER = "viewer", "Viewer"
+    ADMINISTRATOR = "administrator", gettext_lazy("Administrator")
+    USER = "user", gettext_lazy("User")
+    VIEWER = "viewer", gettext_lazy("Viewer")
 
 
 class PeopleManager(UserManager["User"]):
@@ -61,8 +62,8 @@ class PeopleManager(UserManager["User"]):
 class PersonKind(models.TextChoices):
     """Whether an account is a person's or a program's."""
 
-    PERSON = "person", "Person"
-    SERVICE = "service", "Service account"
+    PERSON = "person", gettext_lazy("Person")
+    SERVICE = "service", gettext_lazy("Service account")
 
 
 class User(AbstractUser):
@@ -116,11 +117,11 @@ class User(AbstractUser):
 class Area(models.TextChoices):
     """A part of the API to which a token may be narrowed."""
 
-    FABRIC = "fabric", "Fabric"
-    TELEMETRY = "telemetry", "Telemetry"
-    BENCHMARKS = "benchmarks", "Benchmarks"
-    ACCOUNTS = "accounts", "People and tokens"
-    AUDIT = "audit", "Audit log"
+    FABRIC = "fabric", gettext_lazy("Fabric")
+    TELEMETRY = "telemetry", gettext_lazy("Telemetry")
+    BENCHMARKS = "benchmarks", gettext_lazy("Benchmarks")
+    ACCOUNTS = "accounts", gettext_lazy("People and tokens")
+    AUDIT = "audit", gettext_lazy("Audit log")
 
 
 class Token(models.Model):
@@ -129,9 +130,9 @@ class Token(models.Model):
     class Scope(models.TextChoices):
         """The permissions of a token."""
 
-        READ = "read", "Read"
-        WRITE = "write", "Read and write"
-        METRICS = "metrics", "Read /metrics, nothing else"
+        READ = "read", gettext_lazy("Read")
+        WRITE = "write", gettext_lazy("Read and write")
+        METRICS = "metrics", gettext_lazy("Read /metrics, nothing else")
 
     person = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
     name = models.CharField(max_length=100)

@@ -10,6 +10,8 @@ from django.db.models import Count, Q, QuerySet
 from django.dispatch import Signal
 from django.http import QueryDict
 from django.utils import timezone
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Tenant, Token, User
 from core.database import natural
@@ -31,7 +33,11 @@ class TenantRow:
 class TokenFilter:
     """Which tokens are listed: words of person or name, a scope, a state; '' for any."""
 
-    STATES: ClassVar = (("valid", "valid"), ("expired", "expired"), ("unused", f"unused for {UNUSED_DAYS} days"))
+    STATES: ClassVar = {
+        "valid": gettext_lazy("valid"),
+        "expired": gettext_lazy("expired"),
+        "unused": format_lazy(gettext_lazy("unused for {days} days"), days=UNUSED_DAYS),
+    }
 
     search: str = ""
     scope: str = ""
@@ -44,7 +50,7 @@ class TokenFilter:
         return cls(
             search=query.get("q", query.get("search", "")).strip(),
             scope=scope if scope in Token.Scope.values else "",
-            state=state if state in dict(cls.STATES) else "",
+            state=state if state in cls.STATES else "",
         )
 
     @property

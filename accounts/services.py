@@ -26,6 +26,7 @@ from accounts.sign_in.change_mails import change_mail_enqueue
 from accounts.sign_in.passwords import generated_password, password_problem
 from accounts.sign_in.services import access_end
 from core.errors import Conflict, Forbidden, Invalid
+from core.language import _, _n
 from core.text import join_words
 from core.zones import zone_named
 
@@ -86,17 +87,20 @@ def person_edit(
         administrators = _administrators()
         if by.pk not in administrators:
             require_administrator(by)
-            raise Forbidden("You are no longer an administrator.")
+            raise Forbidden(_("You are no longer an administrator."))
         person = User.objects.select_for_update(of=("self",), no_key=True).get(pk=person.pk)
         stays = role == Role.ADMINISTRATOR and active
         if administrators == {person.pk} and not stays:
             raise Conflict(
-                f"{person.username} is the last active administrator. Make somebody else an administrator first."
+                _(
+                    "{username} is the last active administrator. Make somebody else an administrator first.",
+                    username=person.username,
+                )
             )
         if not stays and len(administrators - {person.pk}) < 2 and person.pk in administrators and chosen_dangers():
-            raise Conflict("Some acts need two administrators here. Make somebody else an administrator first.")
+            raise Conflict(_("Some acts need two administrators here. Make somebody else an administrator first."))
         if person.pk == by.pk and not active:
-            raise Conflict("You cannot deactivate yourself. Ask another administrator.")
+            raise Conflict(_("You cannot deactivate yourself. Ask another administrator."))
         act.before = _person_audit_values(person)
         ends, former = person.is_active and not active, person.email
         _assign_fields(
@@ -143,11 +147,15 @@ def person_password_reset(*, by: User, person: User) -> str:
     with attempt(Action.PERSON_PASSWORD, actor=by, target=target_of(person)) as act:
         require_administrator(by)
         if person.pk == by.pk:
-            raise Conflict("Change your own password on your account page.")
+            raise Conflict(_("Change your own password on your account page."))
         if person.is_service:
-            raise Conflict(f"{person.username} is a service account: it has tokens, and no password.")
+            raise Conflict(
+                _("{username} is a service account: it has tokens, and no password.", username=person.username)
+            )
         if hasattr(person, "external_identity"):
-            raise Conflict(f"{person.username} signs in through an identity provider. Remove that link first.")
+            raise Conflict(
+                _("{username} signs in through an identity provider. Remove that link first.", username=person.username)
+            )
         password = generated_password()
         hashed = make_password(password)
         with act.change():
@@ -171,21 +179,21 @@ def password_change(*, request: HttpRequest, person: User, current: str, new: st
     """
     with attempt(Action.PASSWORD_CHANGE, actor=person, target=target_of(person)) as act:
         if not person.has_usable_password():
-            raise Conflict("You sign in through an identity provider: change your password there.")
+            raise Conflict(_("You sign in through an identity provider: change your password there."))
         found = authenticate(request, username=person.username, password=current)
         if found is None:
             raise Invalid(
-                "The current password is wrong.",
-                errors={"current": "This is not your current password. Type it again."},
+                _("The current password is wrong."),
+                errors={"current": _("This is not your current password. Type it again.")},
             )
         if problem := password_problem(new, person):
-            raise Invalid("The new password cannot be used.", errors={"new": problem})
+            raise Invalid(_("The new password cannot be used."), errors={"new": problem})
         hashed = make_password(new)
         with act.change():
             row = User.objects.select_for_update(of=("self",), no_key=True).get(pk=person.pk)
             # An administrator or a mail may have set another since: a thief's own must not replace that.
             if row.password != found.password or not row.is_active:
-                raise Conflict("Your password was changed at the same moment. Sign in with the new one.")
+                raise Conflict(_("Your password was changed at the same moment. Sign in with the new one."))
             person.password = hashed
             person.save(update_fields=["password"])
             act.after = access_end(person=person, keep=request.session.session_key or "")
@@ -224,10 +232,17 @@ def tenant_remove(*, by: User, tenant: Tenant) -> None:
         people = tenant.people.count()
         assets = tenant_asset_labels([tenant.pk]).get(tenant.pk, [])
         if people or assets:
-            first = ["move its people to another tenant"] if people else []
-            first += ["unassign what it holds"] if assets else []
-            has = [f"{people} {'person' if people == 1 else 'people'}", *assets] if people else assets
-            raise Conflict(f"{tenant.name} still has {join_words(has)}: {join_words(first)} first, then delete it.")
+            first = [_("move its people to another tenant")] if people else []
+            first += [_("unassign what it holds")] if assets else []
+            has = [_n("{count} person", "{count} people", people), *assets] if people else assets
+            raise Conflict(
+                _(
+                    "{tenant} still has {things}: {steps} first, then delete it.",
+                    tenant=tenant.name,
+                    things=join_words(has),
+                    steps=join_words(first),
+                )
+            )
         name = tenant.name
         act.before = {"name": name}
         tenant.delete()
@@ -270,9 +285,9 @@ def _tell_former_address(person: User, former: str) -> None:
 def locale_set(person: User, *, language: str, zone: str) -> None:
     """Store the language of a person's pages and the zone of their times, '' for the browser's; raises Invalid."""
     if zone and zone_named(zone) is None:
-        raise Invalid("There is no such time zone.", errors={"zone": "Choose one of the list."})
+        raise Invalid(_("There is no such time zone."), errors={"zone": _("Choose one of the list.")})
     if language and language not in dict(settings.LANGUAGES):
-        raise Invalid("There is no such language.", errors={"language": "Choose one of the list."})
+        raise Invalid(_("There is no such language."), errors={"language": _("Choose one of the list.")})
     person.language, person.zone = language, zone
     person.save(update_fields=["language", "zone"])
 
@@ -286,24 +301,24 @@ def _validate_person(person: User) -> None:
         errors = {names.get(field, field): " ".join(found) for field, found in error.message_dict.items()}
     # Names that differ only in case would be confused.
     if User.objects.named(person.username).exclude(pk=person.pk).exists():
-        errors["username"] = "Somebody has this user name, perhaps in other case. Choose another."
+        errors["username"] = _("Somebody has this user name, perhaps in other case. Choose another.")
     if person.is_service and person.role == Role.ADMINISTRATOR:
-        errors["role"] = "A service account is a user or a viewer of a tenant."
+        errors["role"] = _("A service account is a user or a viewer of a tenant.")
     if person.role == Role.ADMINISTRATOR and person.tenant_id is not None:
-        errors["tenant"] = "Administrators belong to no tenant. Choose none."
+        errors["tenant"] = _("Administrators belong to no tenant. Choose none.")
     if person.role in {Role.USER, Role.VIEWER} and person.tenant_id is None:
-        errors["tenant"] = "Users and viewers belong to a tenant. Choose one."
+        errors["tenant"] = _("Users and viewers belong to a tenant. Choose one.")
     if errors:
-        raise Invalid("Some fields are wrong.", errors=errors)
+        raise Invalid(_("Some fields are wrong."), errors=errors)
 
 
 def _tenant_name(name: str, *, but: Tenant | None = None) -> str:
     name = " ".join(name.split())
     sentence = ""
     if not name or len(name) > 100:
-        sentence = "Give the tenant a name of at most 100 letters."
+        sentence = _("Give the tenant a name of at most 100 letters.")
     elif Tenant.objects.filter(name__iexact=name).exclude(pk=but.pk if but else 0).exists():
-        sentence = "There is a tenant of this name. Choose another."
+        sentence = _("There is a tenant of this name. Choose another.")
     if sentence:
         raise Invalid(sentence, errors={"name": sentence})
     return name

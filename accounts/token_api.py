@@ -170,7 +170,7 @@ class AnyTokenSerializer(TokenSerializer):
         parameters=[
             SEARCH,
             OpenApiParameter("scope", OpenApiTypes.STR, enum=Token.Scope.values),
-            OpenApiParameter("state", OpenApiTypes.STR, enum=[name for name, _ in TokenFilter.STATES]),
+            OpenApiParameter("state", OpenApiTypes.STR, enum=list(TokenFilter.STATES)),
         ]
     )
 )

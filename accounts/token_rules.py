@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
+from core.language import _
+
 WRITE = "write"
 # From less to more; 'metrics' opens /metrics alone, which the others open too.
 SCOPE_ORDER = ("metrics", "read", WRITE)
@@ -43,13 +45,13 @@ def rights_within(wanted: TokenRights, limit: TokenRights | None) -> tuple[Token
     scopes, addresses = wanted.scopes or limit.scopes, wanted.addresses or limit.addresses
     errors = {}
     if SCOPE_ORDER.index(wanted.scope) > SCOPE_ORDER.index(limit.scope):
-        errors["scope"] = "The token that makes this one may do less. Choose at most what it may do."
+        errors["scope"] = _("The token that makes this one may do less. Choose at most what it may do.")
     if not wanted.scopes and wanted.scope != WRITE:
         scopes = tuple(sorted({f"{one.partition(':')[0]}:read" for one in scopes}))
     if not all(covers(limit.scopes, *one.split(":")) for one in scopes):
-        errors["scopes"] = "The token that makes this one has fewer areas. Choose among its own."
+        errors["scopes"] = _("The token that makes this one has fewer areas. Choose among its own.")
     if limit.addresses and not all(_is_inside(one, limit.addresses) for one in addresses):
-        errors["addresses"] = "The token that makes this one is for fewer addresses. Choose among its own."
+        errors["addresses"] = _("The token that makes this one is for fewer addresses. Choose among its own.")
     return TokenRights(scope=wanted.scope, scopes=scopes, addresses=addresses), errors
 
 

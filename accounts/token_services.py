@@ -18,6 +18,7 @@ from accounts.models import Area, Token, User
 from accounts.sign_in.change_mails import change_mail_enqueue
 from accounts.token_rules import WRITE, TokenRights, rights_within
 from core.errors import Conflict, Forbidden, Invalid, NotFound
+from core.language import _
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ def token_create(
     by = by or person
     with audited(Action.TOKEN_CREATE, actor=by, target=Target("token", name=name)) as act:
         if by.pk != person.pk and not (by.is_administrator and person.is_service):
-            raise Forbidden("People make their own tokens; administrators make those of service accounts.")
+            raise Forbidden(_("People make their own tokens; administrators make those of service accounts."))
         # Locked so that concurrent requests cannot exceed the limit or use the same name.
         User.objects.select_for_update(of=("self",), no_key=True).get(pk=person.pk)
         parent = _making_token()
@@ -56,15 +57,20 @@ def token_create(
         if not errors:
             rights, errors = rights_within(rights, _rights_of(parent))
         if not name or len(name) > 100:
-            errors["name"] = "Give the token a name of at most 100 letters, such as the program that uses it."
+            errors["name"] = _("Give the token a name of at most 100 letters, such as the program that uses it.")
         elif person.tokens.filter(name__iexact=name).exists():
-            errors["name"] = "There is a token of this name. Take another name, or revoke that one."
+            errors["name"] = _("There is a token of this name. Take another name, or revoke that one.")
         if not 1 <= days <= MAX_TOKEN_DAYS:
-            errors["days"] = f"Choose 1 to {MAX_TOKEN_DAYS} days."
+            errors["days"] = _("Choose 1 to {most} days.", most=MAX_TOKEN_DAYS)
         if errors:
-            raise Invalid("The token cannot be created.", errors=errors)
+            raise Invalid(_("The token cannot be created."), errors=errors)
         if person.tokens.count() >= MAX_TOKENS:
-            raise Conflict(f"There are {MAX_TOKENS} tokens, the most that anybody may have. Revoke one first.")
+            raise Conflict(
+                _(
+                    "There are {most} tokens, the most that anybody may have. Revoke one first.",
+                    most=MAX_TOKENS,
+                )
+            )
         expires_at = timezone.now() + timedelta(days=days)
         secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
         token = Token.objects.create(
@@ -87,10 +93,10 @@ def token_revoke(*, by: User, token: Token) -> None:
     """Revoke a token and those that it made, immediately: one's own, or any for administrators."""
     with audited(Action.TOKEN_REVOKE, actor=by, target=target_of(token)) as act:
         if token.person_id != by.pk and not by.is_administrator:
-            raise NotFound("There is no such token.")
+            raise NotFound(_("There is no such token."))
         act.before = _audit_values(token)
         logger.info("%s revoked token %r of %s", by.username, token.name, token.person.username)
-        _, deleted = token.delete()
+        deleted = token.delete()[1]
         if (made := deleted.get("accounts.Token", 1) - 1) > 0:
             act.sentence = f"{made} that it had made {'was' if made == 1 else 'were'} revoked with it."
 
@@ -102,7 +108,7 @@ def _making_token() -> Token | None:
         return None
     token = Token.objects.select_for_update().filter(pk=origin.token.pk).first()
     if token is None:
-        raise Forbidden("The token of this request was revoked.")
+        raise Forbidden(_("The token of this request was revoked."))
     return token
 
 
@@ -116,22 +122,28 @@ def _checked_rights(scope: str, scopes: Sequence[str], addresses: Sequence[str])
     """Return rights in their stored form, and what is wrong with them by field."""
     errors = {}
     if scope not in Token.Scope.values:
-        errors["scope"] = "Choose what the token may do."
+        errors["scope"] = _("Choose what the token may do.")
     if unknown := [one for one in scopes if one not in TOKEN_SCOPES]:
-        errors["scopes"] = f"There is no area '{unknown[0][:50]}'. Choose among {', '.join(TOKEN_SCOPES)}."
+        errors["scopes"] = _(
+            "There is no area '{area}'. Choose among {names}.",
+            area=unknown[0][:50],
+            names=", ".join(TOKEN_SCOPES),
+        )
     elif scopes and scope == Token.Scope.METRICS:
-        errors["scopes"] = "A token for /metrics has no areas. Choose none, or another permission."
+        errors["scopes"] = _("A token for /metrics has no areas. Choose none, or another permission.")
     elif scope == Token.Scope.READ and any(one.endswith(f":{WRITE}") for one in scopes):
-        errors["scopes"] = "This token may only read. Choose areas to read, or that it may write."
+        errors["scopes"] = _("This token may only read. Choose areas to read, or that it may write.")
     networks = []
     for text in addresses:
         try:
             # '10.1.2.3/8' means the network that the address is in.
             networks.append(str(ip_network(text.strip(), strict=False)))
         except ValueError:
-            errors["addresses"] = f"'{text[:50]}' is no address or network such as 10.0.0.0/8 or 2001:db8::/32."
+            errors["addresses"] = _(
+                "'{text}' is no address or network such as 10.0.0.0/8 or 2001:db8::/32.", text=text[:50]
+            )
     if len(addresses) > MAX_ADDRESSES:
-        errors["addresses"] = f"Give {MAX_ADDRESSES} networks at most."
+        errors["addresses"] = _("Give {most} networks at most.", most=MAX_ADDRESSES)
     return TokenRights(scope=scope, scopes=tuple(sorted(set(scopes))), addresses=tuple(dict.fromkeys(networks))), errors
 
 

@@ -24,6 +24,7 @@ from accounts.visibility import row_or_404
 from core.downloads import csv_download, csv_table
 from core.errors import Conflict, Invalid
 from core.forms import add_service_errors
+from core.language import _
 
 TOKENS_PER_PAGE = 50
 CSV_COLUMNS = (
@@ -67,7 +68,7 @@ def token_revocation(request: HttpRequest, pk: int) -> HttpResponse:
     me = person_of(request)
     token: Token = row_or_404(Token.objects.select_related("person"), pk, "token")
     token_revoke(by=me, token=token)
-    messages.success(request, f"The token '{token.name}' was revoked.")
+    messages.success(request, _("The token '{name}' was revoked.", name=token.name))
     if request.POST.get("then") == "tokens" and me.is_administrator:
         return redirect("accounts:tokens")
     if token.person_id == me.pk:

@@ -71,7 +71,7 @@ def service_add(request: HttpRequest) -> HttpResponse:
     if form.is_bound and form.is_valid():
         with service_errors_in(form):
             row = services.service_add(by=person_of(request), **form.cleaned_data)
-            messages.success(request, f"{row.username} was added. Make its first token.")
+            messages.success(request, _("{username} was added. Make its first token.", username=row.username))
             return redirect("accounts:person", pk=row.pk)
     return render(request, "accounts/service_add.html", {"form": form}, status=400 if form.errors else 200)
 
@@ -89,7 +89,7 @@ def person(request: HttpRequest, pk: int) -> HttpResponse:
         except (Invalid, Conflict) as error:
             add_service_errors(form, error)
         else:
-            messages.success(request, f"{row.username} was saved.")
+            messages.success(request, _("{username} was saved.", username=row.username))
             # Administrators who give up the role can no longer see this page.
             return redirect("accounts:account") if row.pk == by.pk else redirect("accounts:person", pk=row.pk)
     context = {
@@ -140,7 +140,7 @@ def tenant_add(request: HttpRequest) -> HttpResponse:
         except Invalid as error:
             add_service_errors(form, error)
         else:
-            messages.success(request, f"{row.name} was added. Assign its devices and host ports.")
+            messages.success(request, _("{name} was added. Assign its devices and host ports.", name=row.name))
             # By name: the page shows devices, so it belongs to the layer above.
             return redirect("fabric:tenant", pk=row.pk)
     return render(request, "accounts/tenant_add.html", {"form": form}, status=400 if form.errors else 200)
@@ -169,7 +169,7 @@ def account_password(request: HttpRequest) -> HttpResponse:
             add_service_errors(form, error)
         else:
             update_session_auth_hash(request, me)
-            messages.success(request, "Your password was changed. Your other sessions and all your tokens ended.")
+            messages.success(request, _("Your password was changed. Your other sessions and all your tokens ended."))
             return redirect("accounts:account")
     return _account(request, password_form=form)
 

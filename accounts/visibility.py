@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_noop
 
 from accounts.models import User
 from core.errors import NotFound
+from core.language import _
+
+# What rows are called, here and as the object of an entry of the audit log.
+KINDS: Final = (
+    gettext_noop("alert"), gettext_noop("alert route"), gettext_noop("alert rule"), gettext_noop("approval"),
+    gettext_noop("audit"), gettext_noop("authenticator app"), gettext_noop("chassis"), gettext_noop("dashboard"),
+    gettext_noop("definition"), gettext_noop("delivery"), gettext_noop("deployment"), gettext_noop("device"),
+    gettext_noop("drawer"), gettext_noop("drift"), gettext_noop("entry"), gettext_noop("event"),
+    gettext_noop("export"), gettext_noop("export run"), gettext_noop("filter"), gettext_noop("host"),
+    gettext_noop("host port"), gettext_noop("identity provider"), gettext_noop("lease"), gettext_noop("link"),
+    gettext_noop("operation"), gettext_noop("panel"), gettext_noop("passkey"), gettext_noop("person"),
+    gettext_noop("plan"), gettext_noop("policy"), gettext_noop("port"), gettext_noop("record"),
+    gettext_noop("refusals"), gettext_noop("route"), gettext_noop("rule"), gettext_noop("run"),
+    gettext_noop("service account"), gettext_noop("session"), gettext_noop("silence"), gettext_noop("slot"),
+    gettext_noop("sweep"), gettext_noop("tenant"), gettext_noop("token"), gettext_noop("view"),
+)  # fmt: skip
 
 
 class RestrictedQuerySet(models.QuerySet[Any]):
@@ -52,5 +69,5 @@ def row_or_404(rows: models.QuerySet[Any], pk: object, kind: str) -> Any:
     """Return the row of that id among those that may be seen; raises NotFound ('There is no such <kind>.')."""
     row = rows.filter(pk=pk).first()
     if row is None:
-        raise NotFound(f"There is no such {kind}.")
+        raise NotFound(_("There is no such {kind}.", kind=_(kind)))
     return row

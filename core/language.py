@@ -15,6 +15,10 @@ class Text(str):
     __slots__ = ("english",)
     english: str
 
+    def __str__(self) -> Text:
+        """Return itself: what asks for a text, as messages of pages do, keeps its English."""
+        return self
+
 
 def _(message: str, /, **values: Any) -> Text:
     """Return a message in the reader's language, with its values: `_("{size} is free on {host}.", size=…, host=…)`."""

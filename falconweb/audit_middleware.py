@@ -20,14 +20,16 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.context import ORIGIN, Origin, bind_origin, new_request_id, unbind_origin
 from accounts.audit.models import AuditEntry
-from accounts.audit.services import NO_TARGET, Target, audit_record
+from accounts.audit.services import NO_TARGET, SITE_ERROR, Target, audit_record
 from accounts.declaration import Declaration, declaration_of
 from accounts.models import User
 from accounts.sign_in.security import client_address
+from core.language import english
 from falconweb.api.authentication import SAFE_METHODS
 from falconweb.api.errors import CONTENT_TYPE, PREFIX
 
@@ -37,15 +39,15 @@ HEADER = "X-Request-ID"
 # Entries of this process that wait for a database, oldest first; the log file has those beyond the limit, too.
 late_entries: deque[tuple[Origin, dict[str, Any]]] = deque(maxlen=1000)
 SENTENCES = {
-    400: "Something about the request was wrong.",
-    401: "Nobody was signed in.",
-    403: "This was not allowed.",
-    404: "There was no such thing, or nothing that the person may see.",
-    405: "This address takes no such request.",
-    409: "It did not fit what was there.",
-    408: "The request did not arrive in time.",
-    413: "The request was too large.",
-    429: "Too many requests came.",
+    400: gettext_noop("Something about the request was wrong."),
+    401: gettext_noop("Nobody was signed in."),
+    403: gettext_noop("This was not allowed."),
+    404: gettext_noop("There was no such thing, or nothing that the person may see."),
+    405: gettext_noop("This address takes no such request."),
+    409: gettext_noop("It did not fit what was there."),
+    408: gettext_noop("The request did not arrive in time."),
+    413: gettext_noop("The request was too large."),
+    429: gettext_noop("Too many requests came."),
 }
 
 
@@ -106,7 +108,7 @@ def _append_missing_entry(request: HttpRequest, answer: HttpResponseBase, origin
     except DatabaseError:
         logger.exception("%s %s (%s) leaves its entry later", origin.method, origin.path, origin.request_id)
         at = f"It was at {timezone.now():%Y-%m-%d %H:%M:%S} UTC."
-        late_entries.append((origin, {**entry, "sentence": f"{entry['sentence']} {at}".strip()}))
+        late_entries.append((origin, {**entry, "sentence": f"{english(entry['sentence'])} {at}".strip()}))
 
 
 def _append_late() -> None:
@@ -130,17 +132,18 @@ def _outcome_of(request: HttpRequest, answer: HttpResponseBase, origin: Origin) 
     """Return the outcome of a request, as far as its response shows it."""
     status = answer.status_code
     if status >= 500:
-        return Outcome.FAILED, origin.sentence or "An error of the site stopped it."
+        return Outcome.FAILED, origin.sentence or SITE_ERROR
     if status >= 400:
-        return Outcome.REFUSED, origin.sentence or _problem_sentence(answer) or SENTENCES.get(status, "It was refused.")
+        known = SENTENCES.get(status, gettext_noop("It was refused."))
+        return Outcome.REFUSED, origin.sentence or _problem_sentence(answer) or known
     where = answer.get("Location", "")
     if status in {301, 308}:
-        return Outcome.REFUSED, "The request was sent on to another address."
+        return Outcome.REFUSED, gettext_noop("The request was sent on to another address.")
     if where.partition("?")[0] == resolve_url(settings.LOGIN_URL):
         return Outcome.REFUSED, SENTENCES[401]
     # The sentence of a refusal is shown on the next page.
     queued = getattr(getattr(request, "_messages", None), "_queued_messages", [])
-    errors = [str(one.message) for one in queued if one.level >= messages.ERROR]
+    errors = [english(str(one.message)) for one in queued if one.level >= messages.ERROR]
     return (Outcome.REFUSED, " ".join(errors)) if errors else (Outcome.DONE, "")
 
 

@@ -6,20 +6,22 @@ from typing import Any
 
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_noop
 
 from accounts.models import User
 from accounts.visibility import RestrictedQuerySet
+from core.language import _
 
 
 class Danger(models.TextChoices):
     """What an act may do that a policy has a second administrator approve; codes never change."""
 
-    FORCE = "force", "Detach a device by force while it is in use"
-    MODE = "mode", "Change the mode of a drawer"
-    TENANT = "tenant", "Change or take back, as an administrator, what a tenant holds"
-    CHASSIS_REMOVE = "chassis_remove", "Delete a chassis"
-    OVER_QUOTA = "over_quota", "Give a tenant more than its quota, or raise that"
-    POLICY = "policy", "Take an act out of this policy"
+    FORCE = "force", gettext_noop("Detach a device by force while it is in use")
+    MODE = "mode", gettext_noop("Change the mode of a drawer")
+    TENANT = "tenant", gettext_noop("Change or take back, as an administrator, what a tenant holds")
+    CHASSIS_REMOVE = "chassis_remove", gettext_noop("Delete a chassis")
+    OVER_QUOTA = "over_quota", gettext_noop("Give a tenant more than its quota, or raise that")
+    POLICY = "policy", gettext_noop("Take an act out of this policy")
 
 
 # Whoever could loosen the policy alone would not need the second person for anything.
@@ -50,12 +52,12 @@ class ApprovalRequest(models.Model):
     class State(models.TextChoices):
         """Where a request is; all but waiting are final."""
 
-        WAITING = "waiting", "Waiting"
-        DONE = "done", "Approved and carried out"
-        FAILED = "failed", "Approved, but not possible any more"
-        REFUSED = "refused", "Refused"
-        WITHDRAWN = "withdrawn", "Withdrawn"
-        EXPIRED = "expired", "Expired"
+        WAITING = "waiting", gettext_noop("Waiting")
+        DONE = "done", gettext_noop("Approved and carried out")
+        FAILED = "failed", gettext_noop("Approved, but not possible any more")
+        REFUSED = "refused", gettext_noop("Refused")
+        WITHDRAWN = "withdrawn", gettext_noop("Withdrawn")
+        EXPIRED = "expired", gettext_noop("Expired")
 
     state = models.CharField(max_length=10, choices=State, default=State.WAITING)
     dangers = models.JSONField()
@@ -96,4 +98,4 @@ class ApprovalRequest(models.Model):
     @property
     def danger_words(self) -> list[str]:
         """The labels of its dangers that the policy named."""
-        return [Danger(one).label if one in Danger.values else str(one) for one in self.dangers]
+        return [_(Danger(one).label) if one in Danger.values else str(one) for one in self.dangers]

@@ -14,6 +14,7 @@ from django.apps import apps
 from django.db import models
 
 from core.errors import Conflict
+from core.language import _
 
 
 def sealed_parameters(value: Any) -> Any:
@@ -52,7 +53,8 @@ def opened_parameters(value: Any) -> Any:
             model = apps.get_model(label)
             row = model._default_manager.filter(pk=pk).first()  # noqa: SLF001 - documented by Django
             if row is None:
-                raise Conflict(f"A {model._meta.verbose_name} that it is about is no longer there.")  # noqa: SLF001
+                kind = str(model._meta.verbose_name)  # noqa: SLF001 - documented by Django
+                raise Conflict(_("A {kind} that it is about is no longer there.", kind=_(kind)))
             return row
         case {"members": dict(members)}:
             return {name: opened_parameters(one) for name, one in members.items()}

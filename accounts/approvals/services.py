@@ -25,6 +25,7 @@ from django.db import IntegrityError, models
 from django.db.models import Q
 from django.dispatch import Signal
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounts.access import require_administrator
 from accounts.approvals.models import CHOSEN_DANGERS, ApprovalPolicy, ApprovalRequest, Danger
@@ -38,6 +39,7 @@ from accounts.models import User
 from core.database import lock_rows
 from core.errors import Conflict, FalconWebError, Forbidden, Invalid, NotFound
 from core.idempotency import find_replayed, request_digest
+from core.language import _, english
 
 logger = logging.getLogger(__name__)
 Given = ParamSpec("Given")
@@ -53,6 +55,14 @@ ACCOUNT_ACTIONS: Final = (
     Action.IDENTITY_LINK,
 )  # fmt: skip
 
+ENDS: Final = {
+    State.DONE: gettext_noop("approved and carried out"),
+    State.FAILED: gettext_noop("approved, but not possible any more"),
+    State.REFUSED: gettext_noop("refused"),
+    State.WITHDRAWN: gettext_noop("withdrawn"),
+    State.EXPIRED: gettext_noop("expired"),
+}
+
 approval_changed = Signal()  # approval: ApprovalRequest; within the transaction in which it began to wait or ended
 
 
@@ -63,7 +73,9 @@ class ApprovalNeeded(FalconWebError):
     code: ClassVar[str] = "approval_needed"
 
     def __init__(self, approval: ApprovalRequest) -> None:
-        super().__init__("Nothing was changed yet: another administrator has to approve it.", approval_id=approval.pk)
+        super().__init__(
+            _("Nothing was changed yet: another administrator has to approve it."), approval_id=approval.pk
+        )
         self.approval = approval
 
 
@@ -142,7 +154,7 @@ def approval_approve(*, by: User, approval: ApprovalRequest) -> ApprovalRequest:
                 with audit_batch():
                     result = _carry_out(row, by)
             except FalconWebError as error:
-                row.reason = error.sentence[:MAX_REASON_LENGTH]
+                row.reason = english(error.sentence)[:MAX_REASON_LENGTH]
                 _end(row, State.FAILED)
             else:
                 if isinstance(result, models.Model) and result.pk is not None:
@@ -163,7 +175,7 @@ def approval_refuse(*, by: User, approval: ApprovalRequest, reason: str) -> Appr
             return row
         reason = " ".join(reason.replace("\0", " ").split())
         if not reason or len(reason) > MAX_REASON_LENGTH:
-            sentence = f"Give a reason of at most {MAX_REASON_LENGTH} characters."
+            sentence = _("Give a reason of at most {most} characters.", most=MAX_REASON_LENGTH)
             raise Invalid(sentence, errors={"reason": sentence})
         _check_waiting(row)
         row.decided_by, row.decided_by_name, row.reason = by, by.username, reason
@@ -176,7 +188,12 @@ def approval_withdraw(*, by: User, approval: ApprovalRequest) -> ApprovalRequest
     """Withdraw one's own request; raises Forbidden for another's, and Conflict where it no longer waits."""
     with audited(Action.APPROVAL_WITHDRAW, actor=by, target=_target(approval)) as act:
         if by.pk != approval.requested_by_id:
-            raise Forbidden(f"Only {approval.requested_by_name}, who asked for it, can withdraw it.")
+            raise Forbidden(
+                _(
+                    "Only {person}, who asked for it, can withdraw it.",
+                    person=approval.requested_by_name,
+                )
+            )
         row = _locked(approval)
         if row.state == State.WITHDRAWN:
             return row
@@ -196,7 +213,11 @@ def approvals_expire() -> int:
             row = _locked(one)
             if row.state == State.WAITING:
                 away = not one.requested_by.is_active
-                row.reason = f"{one.requested_by_name} may no longer sign in." if away else "Nobody decided in time."
+                row.reason = (
+                    f"{one.requested_by_name} may no longer sign in."
+                    if away
+                    else gettext_noop("Nobody decided in time.")
+                )
                 _end(row, State.EXPIRED)
                 ended += 1
             act.sentence, act.after = row.reason, _audit_values(row)
@@ -224,11 +245,12 @@ def policy_set(*, by: User, dangers: Collection[str]) -> ApprovalPolicy:
         require_administrator(by)
         if unknown := set(dangers) - set(CHOSEN_DANGERS):
             raise Invalid(
-                "There is no such danger.", errors={"dangers": f"Unknown: {', '.join(sorted(unknown))[:200]}."}
+                _("There is no such danger."),
+                errors={"dangers": _("Unknown: {names}.", names=", ".join(sorted(unknown))[:200])},
             )
         if dangers and not administrators_but(by).exists():
             raise Conflict(
-                "You are the only active administrator: nobody could approve anything. Add another one first."
+                _("You are the only active administrator: nobody could approve anything. Add another one first.")
             )
         ApprovalPolicy.objects.get_or_create(pk=1)
         row = ApprovalPolicy.objects.select_for_update().get(pk=1)
@@ -277,7 +299,12 @@ def _approval_of(  # noqa: PLR0917 - what a request consists of
     try:
         with audited(Action.APPROVAL_REQUEST, actor=person, target=proposal.target) as act:
             if waiting.count() >= MAX_WAITING:
-                raise Conflict(f"{MAX_WAITING} of your requests wait for an approval. Withdraw one first.")
+                raise Conflict(
+                    _(
+                        "{count} of your requests wait for an approval. Withdraw one first.",
+                        count=MAX_WAITING,
+                    )
+                )
             row = ApprovalRequest.objects.create(
                 dangers=dangers,
                 sentence=proposal.sentence[:1000],
@@ -308,9 +335,9 @@ def _carry_out(row: ApprovalRequest, by: User) -> Any:
     guarded = _guarded_services.get(row.service)
     person = User.objects.get(pk=row.requested_by_id)
     if guarded is None:
-        raise Conflict("This version of the site has no such act any more.")
+        raise Conflict(_("This version of the site has no such act any more."))
     if not person.is_active:
-        raise Conflict(f"{person.username}, who asked for it, may no longer sign in.")
+        raise Conflict(_("{person}, who asked for it, may no longer sign in.", person=person.username))
     values = {name: opened_parameters(one) for name, one in row.parameters.items()} | {guarded.requester: person}
     token = second_person.set(by.username)
     try:
@@ -319,11 +346,11 @@ def _carry_out(row: ApprovalRequest, by: User) -> Any:
                 for service in (guarded.call, guarded.propose):
                     signature(service).bind(**values)
             except TypeError:  # it was requested before an upgrade
-                raise Conflict("This version of the site does that in another way. Request it again.") from None
+                raise Conflict(_("This version of the site does that in another way. Request it again.")) from None
             proposal = guarded.propose(**values)
             unapproved = guarded_dangers() & set(proposal.dangers) - set(row.dangers)
             if unapproved or plain_facts(proposal.facts) != row.facts:
-                raise Conflict("What it is about has changed since it was requested. Request it again.")
+                raise Conflict(_("What it is about has changed since it was requested. Request it again."))
             return guarded.call(**values)
     finally:
         second_person.reset(token)
@@ -336,17 +363,23 @@ def _check_second(by: User, approval: ApprovalRequest) -> None:
     """
     require_administrator(by)
     if by.pk == approval.requested_by_id:
-        raise Forbidden("You asked for it yourself: another administrator decides.")
+        raise Forbidden(_("You asked for it yourself: another administrator decides."))
     since = approval.requested_at - STRANGER_FOR
-    for pk, whose, who in (
-        (by.pk, "your account", "decide"),
-        (approval.requested_by_id, f"the account of {approval.requested_by_name}", "ask for it"),
-    ):
-        if _is_changed_since(pk, since):
-            raise Forbidden(
-                f"Somebody changed {whose} or its provider within the day before this was requested, or since: "
-                f"others {who}."
+    if _is_changed_since(by.pk, since):
+        raise Forbidden(
+            _(
+                "Somebody changed your account or its provider within the day before this was requested, or since: "
+                "others decide."
             )
+        )
+    if _is_changed_since(approval.requested_by_id, since):
+        raise Forbidden(
+            _(
+                "Somebody changed the account of {person} or its provider within the day before this was requested, or "
+                "since: others ask for it.",
+                person=approval.requested_by_name,
+            )
+        )
 
 
 def _is_changed_since(person_id: int, since: datetime) -> bool:
@@ -363,16 +396,18 @@ def _is_changed_since(person_id: int, since: datetime) -> bool:
 def _locked(approval: ApprovalRequest) -> ApprovalRequest:
     row: ApprovalRequest | None = lock_rows(ApprovalRequest.objects.filter(pk=approval.pk)).first()
     if row is None:
-        raise NotFound("There is no such approval.")
+        raise NotFound(_("There is no such approval."))
     return row
 
 
 def _check_waiting(row: ApprovalRequest) -> None:
     if row.state != State.WAITING:
-        by = f" by {row.decided_by_name}" if row.decided_by_name else ""
-        raise Conflict(f"It no longer waits: {row.get_state_display().lower()}{by}.")
+        state = _(ENDS[row.state])
+        if row.decided_by_name:
+            raise Conflict(_("It no longer waits: {state} by {person}.", state=state, person=row.decided_by_name))
+        raise Conflict(_("It no longer waits: {state}.", state=state))
     if row.expires_at <= timezone.now():
-        raise Conflict("Its time is over. Who asked for it can ask again.")
+        raise Conflict(_("Its time is over. Who asked for it can ask again."))
 
 
 def _end(row: ApprovalRequest, state: State) -> None:

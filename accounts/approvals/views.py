@@ -18,6 +18,7 @@ from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.freshness import require_fresh_sign_in
 from accounts.visibility import visible_or_404
 from core.forms import refusals_as_messages
+from core.language import _
 
 ROWS_PER_PAGE = 50
 
@@ -61,7 +62,7 @@ def approval_decision(request: HttpRequest, pk: int) -> HttpResponse:
                 require_fresh_sign_in(request)
                 row = services.approval_approve(by=by, approval=row)
                 if row.state == ApprovalRequest.State.FAILED:
-                    messages.error(request, row.reason)
+                    messages.error(request, _(row.reason))
             case "withdraw":
                 services.approval_withdraw(by=by, approval=row)
             case _:
@@ -76,8 +77,8 @@ def approval_policy(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         with refusals_as_messages(request):
             services.policy_set(by=person_of(request), dangers=request.POST.getlist("dangers"))
-            messages.success(request, "The policy was saved.")
+            messages.success(request, _("The policy was saved."))
         return redirect("accounts:approval_policy")
     chosen = chosen_dangers()
-    rows = [(one.value, one.label, one.value in chosen) for one in CHOSEN_DANGERS]
+    rows = [(one.value, _(one.label), one.value in chosen) for one in CHOSEN_DANGERS]
     return render(request, "accounts/approvals/policy.html", {"dangers": rows})

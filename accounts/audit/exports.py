@@ -16,6 +16,7 @@ from accounts.audit.services import Target, audit_record
 from accounts.models import User
 from core.downloads import Download, csv_table
 from core.errors import Invalid
+from core.language import _
 
 FORMATS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl; charset=utf-8"}
 EXPORT_BATCH_ROWS = 1000
@@ -25,7 +26,10 @@ def audit_export(*, by: User, filters: AuditFilter, kind: str) -> Download:
     """Return the matching entries as a file, and record the export. Raises Forbidden, and Invalid."""
     rows = find_entries(by, filters)
     if kind not in FORMATS:
-        raise Invalid(f"'{kind[:20]}' is not an export format.", errors={"as": f"One of {', '.join(FORMATS)}."})
+        raise Invalid(
+            _("'{kind}' is not an export format.", kind=kind[:20]),
+            errors={"as": _("One of {names}.", names=", ".join(FORMATS))},
+        )
     audit_record(
         action=Action.AUDIT_EXPORT,
         actor=by,

@@ -16,6 +16,7 @@ from accounts.audit.models import AuditEntry
 from accounts.models import User
 from core.errors import Invalid
 from core.forms import checked_instant
+from core.language import _
 
 AUDIT_FILTERS = ("q", "person", "action", "outcome", "since", "until", "target_kind", "target_id", "request_id")
 MAX_WORDS = 20
@@ -54,15 +55,15 @@ class AuditFilter:
     @classmethod
     def of(cls, given: Mapping[str, str]) -> AuditFilter:
         """Read a filter from query parameters; raises Invalid with the wrong parameter."""
-        errors = {name: "Give less text." for name in AUDIT_FILTERS if len(given.get(name, "")) > MAX_FILTER_LENGTH}
+        errors = {name: _("Give less text.") for name in AUDIT_FILTERS if len(given.get(name, "")) > MAX_FILTER_LENGTH}
         texts = {name: given.get(name, "").replace("\0", " ").strip() for name in AUDIT_FILTERS}
         if texts["outcome"] and texts["outcome"] not in Outcome.values:
-            errors["outcome"] = f"One of {', '.join(Outcome.values)}."
+            errors["outcome"] = _("One of {names}.", names=", ".join(Outcome.values))
         if texts["action"] and not texts["action"].replace(".", "").replace("_", "").isalnum():
-            errors["action"] = "The code of an action, such as person.add, or its beginning, such as person."
+            errors["action"] = _("The code of an action, such as person.add, or its beginning, such as person.")
         since, until = (checked_instant(texts[name], name, errors) for name in ("since", "until"))
         if errors:
-            raise Invalid("The filter cannot be used.", errors=errors)
+            raise Invalid(_("The filter cannot be used."), errors=errors)
         return cls(
             words=tuple(texts["q"].split()[:MAX_WORDS]),
             since=since,
@@ -81,7 +82,9 @@ def filter_entries(filters: AuditFilter) -> QuerySet[AuditEntry]:
     """Return the matching entries, newest first, for commands, without a permission check."""
     rows: QuerySet[AuditEntry] = AuditEntry.objects.order_by("-sequence")
     for word in filters.words:
-        found = Q(action__in=[one.value for one in Action if word.casefold() in one.label.casefold()])
+        found = Q(
+            action__in=[one.value for one in Action if word.casefold() in f"{one.label}\n{_(one.label)}".casefold()]
+        )
         for name in SEARCHED:
             found |= Q(**{f"{name}__icontains": word})
         rows = rows.filter(found)

@@ -25,6 +25,7 @@ import redis
 from django.conf import settings
 from django.db import DatabaseError, models, transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounts.audit import chain, refusal_limits
 from accounts.audit.actions import Action, Outcome
@@ -33,11 +34,14 @@ from accounts.audit.models import AuditEntry, AuditHead
 from accounts.audit.refusal_limits import refusal_admitted
 from accounts.models import User
 from core.errors import FalconWebError
+from core.language import english
 
 logger = logging.getLogger(__name__)
 
-SITE_ERROR = "An error of the site stopped it."
-SEAL_BROKEN = "The end of the log was not as the site had left it: entries before this one may be missing or replaced."
+SITE_ERROR = gettext_noop("An error of the site stopped it.")
+SEAL_BROKEN = gettext_noop(
+    "The end of the log was not as the site had left it: entries before this one may be missing or replaced."
+)
 
 
 @dataclass(frozen=True)
@@ -283,7 +287,7 @@ def _entry(draft: _DraftEntry, sequence: int, previous: str) -> AuditEntry:
         after=chain.clean_values(
             {**(draft.after or {}), "approved by": draft.approver} if draft.approver else draft.after
         ),
-        **{name: chain.clean_text(text, MAX_LENGTHS[name]) for name, text in texts.items()},
+        **{name: chain.clean_text(english(text), MAX_LENGTHS[name]) for name, text in texts.items()},
     )
 
 

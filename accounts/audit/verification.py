@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.utils.translation import gettext_noop
 from kombu.exceptions import OperationalError
 
 from accounts.access import require_administrator
@@ -21,6 +22,7 @@ from accounts.audit.services import Target, attempt, audit_record
 from accounts.models import User
 from core.enqueue import enqueue
 from core.errors import Unavailable
+from core.language import _
 
 VERIFIED_BATCH_ROWS = 2000
 AUDIT_LOG_TARGET = Target(kind="audit", name="The audit log")
@@ -56,7 +58,9 @@ def verification_request(*, by: User) -> None:
         try:
             enqueue("accounts.verify_audit", by.pk)
         except (OperationalError, OSError) as error:
-            raise Unavailable("The workers cannot be reached now, so nothing verifies the log. Try again.") from error
+            raise Unavailable(
+                _("The workers cannot be reached now, so nothing verifies the log. Try again.")
+            ) from error
         with act.change():
             pass  # only the entry: waiting for an unreachable broker must be outside of a transaction
 
@@ -134,7 +138,7 @@ class _ChainWalk:
         if self.digest != head.digest:
             yield chain.ChainBreak(self.last, f"Entry {self.last} is not the one that was sealed as the last.")
         if head.seal != chain.seal_of(settings.AUDIT_KEY, head.sequence, head.digest):
-            sentence = "The seal of the end is not the site's: the end was replaced, or the key was."
+            sentence = gettext_noop("The seal of the end is not the site's: the end was replaced, or the key was.")
             yield chain.ChainBreak(self.last, sentence)
         if self.seal_broken:
             sentence = f"Entry {self.seal_broken} records that the end of the log had been replaced before it."

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Final
 
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
@@ -19,8 +21,14 @@ from accounts.audit.verification import last_verification, verification_request
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.visibility import row_or_404
 from core.errors import Invalid, Unavailable
+from core.language import _
 
 ROWS_PER_PAGE = 50
+# Codes of an entry that its pages show as words: how it came, and the role of who it was.
+CODES: Final = (
+    gettext_noop("page"), gettext_noop("worker"), gettext_noop("command"),
+    gettext_noop("administrator"), gettext_noop("user"), gettext_noop("viewer"),
+)  # fmt: skip
 
 
 @require_GET
@@ -41,8 +49,8 @@ def audit(request: HttpRequest) -> HttpResponse:
         "given": given,
         "query": given.urlencode(),
         "errors": errors,
-        "actions": Action.choices,
-        "outcomes": Outcome.choices,
+        "actions": [(one.value, _(one.label)) for one in Action],
+        "outcomes": [(one.value, _(one.label)) for one in Outcome],
         "verified": last_verification(),
     }
     return render(request, "accounts/audit/audit.html", context, status=400 if errors else 200)
@@ -87,16 +95,16 @@ def audit_verification(request: HttpRequest) -> HttpResponse:
     except Unavailable as error:
         messages.error(request, error.sentence)
     else:
-        messages.success(request, "The log is being verified. Load this page again in a moment to see the result.")
+        messages.success(request, _("The log is being verified. Load this page again in a moment to see the result."))
     return redirect("accounts:audit")
 
 
 def _as_text(value: object) -> str:
     """Return a value as text."""
     if value is None:
-        return "none"
+        return _("none")
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return _("yes") if value else _("no")
     if isinstance(value, list) and all(isinstance(one, (str, int)) for one in value):
-        return ", ".join(str(one) for one in value) or "none"
+        return ", ".join(str(one) for one in value) or _("none")
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -33,6 +33,7 @@ from accounts.identity_providers.rules import ExternalPerson, filter_escape, gro
 from core.connections import open_connection, seconds_left, tls_context
 from core.endpoints import DeliveryEndpoint, DeliveryFailed, ldap_endpoint
 from core.errors import Invalid, Unavailable
+from core.language import _
 
 TIMEOUT_SECONDS: Final = 5.0  # of all that is asked of a directory for a sign-in
 MAX_ANSWER_BYTES: Final = 4 * 2**20
@@ -47,7 +48,7 @@ def directory_endpoint(provider: IdentityProvider) -> DeliveryEndpoint:
     """Return the checked address of a directory; raises Invalid for one to which passwords would go unencrypted."""
     endpoint = ldap_endpoint(provider.address)
     if endpoint.scheme == "ldap" and not provider.start_tls and not endpoint.is_loopback:
-        sentence = "Passwords are sent there: use ldaps://, or ldap:// with StartTLS."
+        sentence = _("Passwords are sent there: use ldaps://, or ldap:// with StartTLS.")
         raise Invalid(sentence, errors={"address": sentence})
     return endpoint
 
@@ -110,7 +111,7 @@ class DirectorySession:
         number = self.protocol.extended_request(ExtendedOperations.LDAP_START_TLS.value)
         (answer,) = self._answers(number)
         if not isinstance(answer, ExtendedResponse) or answer.result.result_code != LDAPResultCode.SUCCESS:
-            raise Unavailable(f"{self.name} offers no StartTLS. Use ldaps:// where it has that.")
+            raise Unavailable(_("{name} offers no StartTLS. Use ldaps:// where it has that.", name=self.name))
         self.connection.settimeout(seconds_left(self.deadline))
         self.connection = tls_context(ca).wrap_socket(self.connection, server_hostname=endpoint.host)
         self.protocol = LDAPClient()
@@ -150,7 +151,7 @@ class DirectorySession:
 
     def _refusal(self, result: LDAPResult) -> Unavailable:
         word = result.result_code.name.lower().replace("_", " ")
-        return Unavailable(f"{self.name} refuses what the site asks of it ({word}).")
+        return Unavailable(_("{name} refuses what the site asks of it ({word}).", name=self.name, word=word))
 
 
 @contextmanager
@@ -165,14 +166,16 @@ def _session(provider: IdentityProvider) -> Iterator[DirectorySession]:
                 if endpoint.scheme == "ldap" and provider.start_tls:
                     directory.start_tls(endpoint, provider.ca)
                 if not directory.bind(provider.bind_dn, provider.secret() if provider.bind_dn else ""):
-                    raise Unavailable(f"{provider.name} does not accept the site's own bind DN and password.")
+                    raise Unavailable(
+                        _("{name} does not accept the site's own bind DN and password.", name=provider.name)
+                    )
                 yield directory
             finally:
                 directory.connection.close()
     except (DeliveryFailed, Invalid) as error:
-        raise Unavailable(f"{provider.name} does not answer: {error.sentence}") from error
+        raise Unavailable(_("{name} does not answer: {reason}", name=provider.name, reason=error.sentence)) from error
     except (LDAPError, NotEnougData, ValueError, NotImplementedError) as error:
-        raise Unavailable(f"{provider.name} answers with something that is no LDAP.") from error
+        raise Unavailable(_("{name} answers with something that is no LDAP.", name=provider.name)) from error
 
 
 def _person_of(
@@ -186,8 +189,8 @@ def _person_of(
     username = first(provider.username_attribute)
     known = next((name for name in SUBJECTS if values.get(name)), "")
     if not username or not known:
-        missing = "no entryUUID, objectGUID or nsUniqueId" if username else f"no {provider.username_attribute}"
-        raise Unavailable(f"{provider.name} shows the site {missing} of this person.")
+        missing = "entryUUID, objectGUID or nsUniqueId" if username else provider.username_attribute
+        raise Unavailable(_("{name} shows the site no {missing} of this person.", name=provider.name, missing=missing))
     raw = values[known][0]
     subject = str(UUID(bytes_le=raw)) if known == "objectguid" and len(raw) == 16 else first(known)
     if provider.group_base:
@@ -213,5 +216,5 @@ def _filter(template: str, field: str, *, escape: bool = True, **values: str) ->
     try:
         return LDAPFilter.from_string(text)
     except (ValueError, LDAPError) as error:
-        sentence = "This is no filter of LDAP: give one such as (uid={username})."
+        sentence = _("This is no filter of LDAP: give one such as (uid={username}).")
         raise Invalid(sentence, errors={field: sentence}) from error

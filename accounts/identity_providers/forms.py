@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django import forms
+from django.utils.translation import gettext_lazy
 
 from accounts.forms import NO_AUTOCOMPLETE
 from accounts.identity_providers.models import IdentityProvider
@@ -12,7 +13,7 @@ from accounts.identity_providers.rules import GroupRule
 from accounts.models import Role, Tenant
 
 EMPTY_RULES: Final = 3  # for new ones, below those that there are
-SECRET_HELP = "Stored encrypted and never shown. Leave it empty to keep the stored one."  # noqa: S105 - a help text
+SECRET_HELP = gettext_lazy("Stored encrypted and never shown. Leave it empty to keep the stored one.")
 
 
 def _text(label: str, help_text: str = "", *, required: bool = True, most: int = 500) -> forms.CharField:
@@ -23,11 +24,11 @@ def _text(label: str, help_text: str = "", *, required: bool = True, most: int =
 class ProviderForm(forms.Form):
     """What all providers have; `of` fills it."""
 
-    name = _text("Name", "People read it on the sign-in page.", most=60)
+    name = _text(gettext_lazy("Name"), gettext_lazy("People read it on the sign-in page."), most=60)
     enabled = forms.BooleanField(
-        label="Switched on",
+        label=gettext_lazy("Switched on"),
         required=False,
-        help_text="Switched off, nobody signs in through it, and sessions of its people end.",
+        help_text=gettext_lazy("Switched off, nobody signs in through it, and sessions of its people end."),
     )
 
     @classmethod
@@ -45,7 +46,9 @@ def _ca() -> forms.CharField:
         label="CA",
         required=False,
         max_length=20_000,
-        help_text="Certificates in PEM form, where this system's CAs do not know the one that signed the provider's.",
+        help_text=gettext_lazy(
+            "Certificates in PEM form, where this system's CAs do not know the one that signed the provider's."
+        ),
         widget=forms.Textarea({"rows": 3, "spellcheck": "false"}),
     )
 
@@ -60,28 +63,51 @@ def _secret(label: str) -> forms.CharField:
 class OpenIdForm(ProviderForm):
     """A provider of OpenID Connect."""
 
-    address = _text("Issuer", "As the provider publishes it, such as https://login.example.org/realms/lab")
-    client_id = _text("Client ID", most=255)
-    secret = _secret("Client secret")
-    scopes = _text("Scopes", most=255)
-    username_claim = _text("Claim of the user name", "For new people. A path has dots: realm.name", most=255)
-    groups_claim = _text("Claim of the groups", "A list of names, such as groups or realm_access.roles", most=255)
+    address = _text(
+        gettext_lazy("Issuer"),
+        gettext_lazy("As the provider publishes it, such as https://login.example.org/realms/lab"),
+    )
+    client_id = _text(gettext_lazy("Client ID"), most=255)
+    secret = _secret(gettext_lazy("Client secret"))
+    scopes = _text(gettext_lazy("Scopes"), most=255)
+    username_claim = _text(
+        gettext_lazy("Claim of the user name"), gettext_lazy("For new people. A path has dots: realm.name"), most=255
+    )
+    groups_claim = _text(
+        gettext_lazy("Claim of the groups"),
+        gettext_lazy("A list of names, such as groups or realm_access.roles"),
+        most=255,
+    )
     ca = _ca()
 
 
 class DirectoryForm(ProviderForm):
     """A directory that is asked by LDAP."""
 
-    address = _text("Address", "ldaps://host:636, or ldap://host:389 with StartTLS")
-    start_tls = forms.BooleanField(label="StartTLS", required=False, help_text="For ldap://.")
-    bind_dn = _text("Bind DN", "The account by which the site looks people up; empty for none.", required=False)
-    secret = _secret("Password of the bind DN")
-    user_base = _text("People below", "A DN, such as ou=people,dc=example,dc=org")
-    user_filter = _text("Filter of people", "Active Directory: (&(objectClass=user)(sAMAccountName={username}))")
-    username_attribute = _text("Attribute of the user name", "Active Directory: sAMAccountName", most=100)
-    group_base = _text("Groups below", "A DN; where it is empty, the person's own memberOf is read.", required=False)
+    address = _text(gettext_lazy("Address"), gettext_lazy("ldaps://host:636, or ldap://host:389 with StartTLS"))
+    start_tls = forms.BooleanField(label="StartTLS", required=False, help_text=gettext_lazy("For ldap://."))
+    bind_dn = _text(
+        gettext_lazy("Bind DN"),
+        gettext_lazy("The account by which the site looks people up; empty for none."),
+        required=False,
+    )
+    secret = _secret(gettext_lazy("Password of the bind DN"))
+    user_base = _text(gettext_lazy("People below"), gettext_lazy("A DN, such as ou=people,dc=example,dc=org"))
+    user_filter = _text(
+        gettext_lazy("Filter of people"),
+        gettext_lazy("Active Directory: (&(objectClass=user)(sAMAccountName={username}))"),
+    )
+    username_attribute = _text(
+        gettext_lazy("Attribute of the user name"), gettext_lazy("Active Directory: sAMAccountName"), most=100
+    )
+    group_base = _text(
+        gettext_lazy("Groups below"),
+        gettext_lazy("A DN; where it is empty, the person's own memberOf is read."),
+        required=False,
+    )
     group_filter = _text(
-        "Filter of groups", "Groups in groups of Active Directory: (member:1.2.840.113556.1.4.1941:={dn})"
+        gettext_lazy("Filter of groups"),
+        gettext_lazy("Groups in groups of Active Directory: (member:1.2.840.113556.1.4.1941:={dn})"),
     )
     ca = _ca()
 
@@ -95,10 +121,15 @@ FORMS: Final[dict[str, type[ProviderForm]]] = {
 class GroupRuleForm(forms.Form):
     """One rule; without a group it is none."""
 
-    group = forms.CharField(label="Group", required=False, max_length=500, widget=forms.TextInput(NO_AUTOCOMPLETE))
-    role = forms.ChoiceField(label="Role", choices=Role.choices, initial=Role.VIEWER)
+    group = forms.CharField(
+        label=gettext_lazy("Group"), required=False, max_length=500, widget=forms.TextInput(NO_AUTOCOMPLETE)
+    )
+    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices, initial=Role.VIEWER)
     tenant = forms.ModelChoiceField(
-        label="Tenant", queryset=Tenant.objects.all(), required=False, empty_label="none (administrators)"
+        label=gettext_lazy("Tenant"),
+        queryset=Tenant.objects.all(),
+        required=False,
+        empty_label=gettext_lazy("none (administrators)"),
     )
 
 
@@ -119,9 +150,11 @@ class ClaimsSampleForm(forms.Form):
     """A sample on which rules are tried."""
 
     sample = forms.CharField(
-        label="Sample",
+        label=gettext_lazy("Sample"),
         required=False,
-        help_text="Claims of an ID token as JSON, or names of groups, a line each. Nothing of it is stored.",
+        help_text=gettext_lazy(
+            "Claims of an ID token as JSON, or names of groups, a line each. Nothing of it is stored."
+        ),
         widget=forms.Textarea({"rows": 6, "spellcheck": "false"}),
     )
 
@@ -129,5 +162,9 @@ class ClaimsSampleForm(forms.Form):
 class LinkForm(forms.Form):
     """A person who is to sign in through a provider."""
 
-    username = _text("User name here", most=150)
-    subject = _text("Subject there", "'sub' of OpenID Connect; entryUUID or objectGUID of a directory", most=255)
+    username = _text(gettext_lazy("User name here"), most=150)
+    subject = _text(
+        gettext_lazy("Subject there"),
+        gettext_lazy("'sub' of OpenID Connect; entryUUID or objectGUID of a directory"),
+        most=255,
+    )

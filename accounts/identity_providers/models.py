@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.core.validators import MinValueValidator
 from django.db import models
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from accounts.models import Role, Tenant, User
 from core.credentials import SecretHolder
@@ -12,11 +13,11 @@ from core.credentials import SecretHolder
 class IdentityProvider(SecretHolder):
     """A provider of OpenID Connect, or a directory that is asked by LDAP. The secret is the client's or bind DN's."""
 
-    described_as = "this identity provider"
+    described_as = gettext_noop("this identity provider")
 
     class Kind(models.TextChoices):
         OIDC = "oidc", "OpenID Connect"
-        LDAP = "ldap", "LDAP directory"
+        LDAP = "ldap", gettext_lazy("LDAP directory")
 
     kind = models.CharField(max_length=10, choices=Kind)
     name = models.CharField(max_length=60, unique=True)

@@ -18,6 +18,7 @@ from threading import Lock
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
+from django.utils.translation import gettext_noop
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
@@ -26,6 +27,7 @@ from accounts.identity_providers.models import IdentityProvider
 from core.connections import http_request
 from core.endpoints import DeliveryFailed, webhook_endpoint
 from core.errors import FalconWebError, Forbidden, Invalid, Unavailable
+from core.language import _
 
 TIMEOUT_SECONDS: Final = 5.0  # of one request
 METADATA_SECONDS: Final = 60.0  # a page that anybody may open asks the provider no more often than that
@@ -75,7 +77,7 @@ def check_address(url: str, what: str) -> None:
     """Raise Invalid unless an address is one of HTTPS, or of this machine, that the site may send to."""
     endpoint = webhook_endpoint(url)
     if endpoint.scheme != "https" and not endpoint.is_loopback:
-        sentence = f"The {what} begins with https://: names and tokens are sent there."
+        sentence = _("The {what} begins with https://: names and tokens are sent there.", what=_(what))
         raise Invalid(sentence, errors={"address": sentence})
 
 
@@ -106,7 +108,7 @@ def keys_of(provider: IdentityProvider, metadata: ProviderMetadata) -> KeySet:
     try:
         return KeySet.import_key_set({"keys": usable})
     except (JoseError, ValueError, TypeError, KeyError) as error:
-        raise Unavailable(f"{provider.name} publishes keys that cannot be read.") from error
+        raise Unavailable(_("{name} publishes keys that cannot be read.", name=provider.name)) from error
 
 
 def authorization_address(provider: IdentityProvider, pending: AuthenticationRequest, redirect_uri: str) -> str:
@@ -134,14 +136,14 @@ def claims_of_answer(
     """Return the claims of a person for the provider's answer in a browser: of the ID token, then of UserInfo."""
     metadata = metadata_of(provider)
     if not secrets.compare_digest(answer.get("state", "").encode(), pending.state.encode()):
-        raise Forbidden("The answer is of another sign-in. Start again.")
+        raise Forbidden(_("The answer is of another sign-in. Start again."))
     issuer = answer.get("iss")
     # An answer of another provider (mix-up, RFC 9207); its code would be sent to this one.
     if issuer != provider.address and (issuer is not None or metadata.sends_issuer):
-        raise Forbidden("The answer is of another identity provider. Start again.")
+        raise Forbidden(_("The answer is of another identity provider. Start again."))
     if "error" in answer or not answer.get("code"):
         why = "".join(letter for letter in answer.get("error", "no code") if letter.isprintable())[:80]
-        raise Forbidden(f"{provider.name} did not sign you in ({why}).")
+        raise Forbidden(_("{name} did not sign you in ({why}).", name=provider.name, why=why))
     tokens = _tokens(provider, metadata, answer["code"], redirect_uri, pending.verifier)
     claims = checked_claims(provider, metadata, tokens.get("id_token"), pending.nonce)
     if pending.confirms:
@@ -155,7 +157,7 @@ def claims_of_answer(
 def checked_claims(provider: IdentityProvider, metadata: ProviderMetadata, token: object, nonce: str) -> dict[str, Any]:
     """Return the claims of an ID token that the provider signed, for this site, now, and for this sign-in."""
     if not isinstance(token, str) or len(token) > MAX_TOKEN_LENGTH:
-        raise Unavailable(f"{provider.name} answered without an ID token.")
+        raise Unavailable(_("{name} answered without an ID token.", name=provider.name))
     registry = jwt.JWTClaimsRegistry(
         leeway=LEEWAY_SECONDS,
         iss={"essential": True, "value": provider.address},
@@ -169,14 +171,16 @@ def checked_claims(provider: IdentityProvider, metadata: ProviderMetadata, token
         registry.validate(claims)
     except (JoseError, ValueError, TypeError, KeyError) as error:
         why = getattr(error, "error", "") or type(error).__name__
-        raise Forbidden(f"The ID token of {provider.name} was refused ({why}). Start again.") from error
+        raise Forbidden(
+            _("The ID token of {name} was refused ({why}). Start again.", name=provider.name, why=why)
+        ) from error
     audience = claims["aud"]
     if claims.get("azp", provider.client_id) != provider.client_id or (
         isinstance(audience, list) and len(audience) > 1 and "azp" not in claims
     ):
-        raise Forbidden(f"The ID token of {provider.name} is for another site. Start again.")
+        raise Forbidden(_("The ID token of {name} is for another site. Start again.", name=provider.name))
     if claims.get("nonce") != nonce:
-        raise Forbidden(f"The ID token of {provider.name} is of another sign-in. Start again.")
+        raise Forbidden(_("The ID token of {name} is of another sign-in. Start again.", name=provider.name))
     return claims
 
 
@@ -184,7 +188,7 @@ def _check_recent(provider: IdentityProvider, claims: Mapping[str, Any]) -> None
     """Raise Forbidden where the person did not prove who they are there just now (OpenID Connect, 3.1.2.1)."""
     at = claims.get("auth_time")
     if not isinstance(at, int | float) or time.time() - at > REQUEST_SECONDS + LEEWAY_SECONDS:
-        raise Forbidden(f"{provider.name} did not ask you again who you are.")
+        raise Forbidden(_("{name} did not ask you again who you are.", name=provider.name))
 
 
 def _tokens(
@@ -213,7 +217,7 @@ def _user_info(
     headers = {"Authorization": f"Bearer {tokens.get('access_token', '')}"}
     found = _json(provider, "GET", metadata.userinfo_endpoint, headers=headers)
     if found.get("sub") != subject:
-        raise Forbidden(f"{provider.name} answered with another person's details. Start again.")
+        raise Forbidden(_("{name} answered with another person's details. Start again.", name=provider.name))
     return found
 
 
@@ -221,8 +225,12 @@ def _read_metadata(provider: IdentityProvider) -> ProviderMetadata:
     found = _json(provider, "GET", f"{provider.address.rstrip('/')}/.well-known/openid-configuration")
     if found.get("issuer") != provider.address:
         raise Unavailable(
-            f"{provider.name} calls itself '{str(found.get('issuer'))[:200]}', not '{provider.address}': the issuer "
-            "is written exactly as it publishes it."
+            _(
+                "{name} calls itself '{called}', not '{issuer}': the issuer is written exactly as it publishes it.",
+                name=provider.name,
+                called=str(found.get("issuer"))[:200],
+                issuer=provider.address,
+            )
         )
     ends = {name: found.get(name) for name in ("authorization_endpoint", "token_endpoint", "jwks_uri")}
     user_info = found.get("userinfo_endpoint") or ""
@@ -230,7 +238,14 @@ def _read_metadata(provider: IdentityProvider) -> ProviderMetadata:
         try:
             check_address(where if isinstance(where, str) else "", name)
         except Invalid as error:
-            raise Unavailable(f"{provider.name} publishes a {name} that cannot be used. {error.sentence}") from error
+            raise Unavailable(
+                _(
+                    "{name} publishes a {endpoint} that cannot be used. {reason}",
+                    name=provider.name,
+                    endpoint=name,
+                    reason=error.sentence,
+                )
+            ) from error
     methods = found.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
     return ProviderMetadata(
         **{name: str(where) for name, where in ends.items()},
@@ -245,7 +260,7 @@ def _json(
 ) -> dict[str, Any]:
     """Return the object that a provider answers with; raises Unavailable for anything else."""
     try:
-        check_address(url, "address")
+        check_address(url, gettext_noop("address"))
         status, content = http_request(
             method, url, headers={"Accept": "application/json", **(headers or {})}, body=body, ca=provider.ca,
             timeout=TIMEOUT_SECONDS,
@@ -259,9 +274,10 @@ def _json(
     if status != 200 or not isinstance(found, dict):
         code = found.get("error") if isinstance(found, dict) else None
         why = f"{status} {code}" if isinstance(code, str) and code.isprintable() else str(status)
-        raise Unavailable(f"{provider.name} answered {why[:80]} at {urlsplit(url).path[:100] or '/'}.")
+        where = urlsplit(url).path[:100] or "/"
+        raise Unavailable(_("{name} answered {what} at {where}.", name=provider.name, what=why[:80], where=where))
     return found
 
 
 def _away(provider: IdentityProvider, error: FalconWebError) -> Unavailable:
-    return Unavailable(f"{provider.name} does not answer: {error.sentence}")
+    return Unavailable(_("{name} does not answer: {reason}", name=provider.name, reason=error.sentence))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.errors import Invalid
+from core.language import _
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +44,14 @@ def person_of_claims(claims: Mapping[str, Any], *, username_claim: str, groups_c
     subject = _text(claims.get("sub"))
     username = _text(_claim(claims, username_claim))
     if not subject or len(subject) > 255:
-        raise Invalid("The claims have no subject ('sub').")
+        raise Invalid(_("The claims have no subject ('sub')."))
     if not username:
-        raise Invalid(f"The claims have no user name: the claim '{username_claim}' is missing or no text.")
+        raise Invalid(
+            _(
+                "The claims have no user name: the claim '{username_claim}' is missing or no text.",
+                username_claim=username_claim,
+            )
+        )
     found = _claim(claims, groups_claim)
     listed = [found] if isinstance(found, str) else found if isinstance(found, list) else []
     return ExternalPerson(

@@ -11,6 +11,7 @@ from accounts.identity_providers.models import IdentityProvider, MappingRule
 from accounts.identity_providers.rules import GroupRule
 from accounts.models import MAX_NAME_LENGTH, User
 from accounts.selectors import tenant_assets
+from core.language import _n
 
 Kind = IdentityProvider.Kind
 
@@ -60,4 +61,4 @@ def group_rules(provider: IdentityProvider) -> list[GroupRule]:
 def tenant_rules(tenant_ids: list[int], **kwargs: Any) -> dict[int, list[str]]:
     """Return in how many rules a tenant is: it cannot be deleted before they are changed."""
     rows = MappingRule.objects.filter(tenant__in=tenant_ids).values_list("tenant").annotate(count=Count("pk"))
-    return {pk: [f"{count} sign-in {'rule' if count == 1 else 'rules'}"] for pk, count in rows}
+    return {pk: [_n("{count} sign-in rule", "{count} sign-in rules", count)] for pk, count in rows}

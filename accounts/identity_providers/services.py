@@ -15,6 +15,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
+from django.utils.translation import gettext_noop
 from django.views.decorators.debug import sensitive_variables
 
 from accounts.access import require_administrator
@@ -31,6 +32,7 @@ from accounts.sign_in.services import access_end
 from core import credentials
 from core.connections import tls_context
 from core.errors import Conflict, Forbidden, Invalid
+from core.language import _, _n, english
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +44,7 @@ LDAP_FIELDS: Final = (
     "start_tls", "bind_dn", "user_base", "user_filter", "username_attribute", "group_base", "group_filter",
 )  # fmt: skip
 FIELDS: Final = ("name", "enabled", "address", "ca", *OIDC_FIELDS, *LDAP_FIELDS)
-NO_RULE: Final = "None of your groups may sign in here. Ask an administrator of this site."
+NO_RULE: Final = gettext_noop("None of your groups may sign in here. Ask an administrator of this site.")
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,10 @@ def provider_add(*, by: User, kind: str, secret: str | None = None, **values: An
         require_administrator(by)
         if IdentityProvider.objects.count() >= MAX_PROVIDERS:
             raise Conflict(
-                f"There are {MAX_PROVIDERS} identity providers, the most that there may be. Delete one first."
+                _(
+                    "There are {most} identity providers, the most that there may be. Delete one first.",
+                    most=MAX_PROVIDERS,
+                )
             )
         row = IdentityProvider(kind=kind)
         _fill(row, values, secret)
@@ -86,10 +91,10 @@ def provider_edit(
         _fill(row, values, secret)
         if row.address != address:
             if secret is None and row.has_secret:
-                sentence = "Type the secret again: the stored one is not sent to another address."
+                sentence = _("Type the secret again: the stored one is not sent to another address.")
                 raise Invalid(sentence, errors={"secret": sentence})
             if row.identities.exists():
-                sentence = (
+                sentence = _(
                     "People sign in through it, and another address may call others by the same names: add a new "
                     "provider, or remove their links first."
                 )
@@ -118,13 +123,23 @@ def provider_test(*, by: User, provider: IdentityProvider) -> str:
         require_administrator(by)
         if provider.is_directory:
             found = directory.directory_sample(provider)
-            people = "several people" if found > 1 else "one person" if found else "nobody"
-            sentence = f"{provider.name} answers, and shows the site {people} below {provider.user_base}."
+            people = _("several people") if found > 1 else _("one person") if found else _("nobody")
+            sentence = _(
+                "{name} answers, and shows the site {people} below {base}.",
+                name=provider.name,
+                people=people,
+                base=provider.user_base,
+            )
         else:
             keys = oidc.keys_of(provider, oidc.metadata_of(provider, anew=True)).keys
-            sentence = f"{provider.name} answers, and publishes {len(keys)} {'key' if len(keys) == 1 else 'keys'}."
+            sentence = _n(
+                "{name} answers, and publishes {count} key.",
+                "{name} answers, and publishes {count} keys.",
+                len(keys),
+                name=provider.name,
+            )
         with act.change():
-            act.after = {"answer": sentence}
+            act.after = {"answer": english(sentence)}
         return sentence
 
 
@@ -166,21 +181,27 @@ def identity_link(*, by: User, provider: IdentityProvider, username: str, subjec
         subject = subject.strip()
         errors = {}
         if person is None:
-            errors["username"] = "Nobody here has this user name."
+            errors["username"] = _("Nobody here has this user name.")
         elif ExternalIdentity.objects.filter(person=person).exists():
-            errors["username"] = f"{person.username} signs in through a provider already. Remove that link first."
+            errors["username"] = _(
+                "{username} signs in through a provider already. Remove that link first.", username=person.username
+            )
         elif person.username == settings.CONFIG.break_glass:
-            errors["username"] = f"{person.username} is kept for when no provider answers, and stays local."
+            errors["username"] = _(
+                "{username} is kept for when no provider answers, and stays local.", username=person.username
+            )
         elif person.is_service:
-            errors["username"] = f"{person.username} is a service account: it has tokens, and no sign-in."
+            errors["username"] = _(
+                "{username} is a service account: it has tokens, and no sign-in.", username=person.username
+            )
         elif person.pk == by.pk:
-            errors["username"] = "Let another administrator link you: you could lock yourself out."
+            errors["username"] = _("Let another administrator link you: you could lock yourself out.")
         if not subject or len(subject) > 255:
-            errors["subject"] = "Give the subject: 'sub' of OpenID Connect, entryUUID or objectGUID of a directory."
+            errors["subject"] = _("Give the subject: 'sub' of OpenID Connect, entryUUID or objectGUID of a directory.")
         elif row.identities.filter(subject=subject).exists():
-            errors["subject"] = "Somebody is linked to this subject already."
+            errors["subject"] = _("Somebody is linked to this subject already.")
         if errors or person is None:
-            raise Invalid("The person cannot be linked.", errors=errors)
+            raise Invalid(_("The person cannot be linked."), errors=errors)
         made = ExternalIdentity.objects.create(provider=row, subject=subject, person=person)
         person.set_unusable_password()
         person.save(update_fields=["password"])
@@ -209,19 +230,22 @@ def identity_sign_in(*, provider: IdentityProvider, external: ExternalPerson) ->
         known = provider.identities.select_related("person").filter(subject=external.subject).first()
         if known is not None:
             access_end(person=known.person)
-        raise Forbidden(NO_RULE)
-    _, rule = match
+        raise Forbidden(_(NO_RULE))
+    rule = match[1]
     with audit_batch():
         # Two sign-ins of a new person at once: the second finds what the first has made.
         provider = _locked(provider)
         known = provider.identities.select_related("person__tenant").filter(subject=external.subject).first()
         person = known.person if known is not None else None
         if person is not None and not person.is_active:
-            raise Forbidden("An administrator of this site has closed your account.")
+            raise Forbidden(_("An administrator of this site has closed your account."))
         if person is None and User.objects.named(external.username).exists():
             raise Forbidden(
-                f"Somebody else here is called '{external.username}'. Ask an administrator of this site: only they can "
-                "link that account to yours."
+                _(
+                    "Somebody else here is called '{username}'. Ask an administrator of this site: only they can "
+                    "link that account to yours.",
+                    username=external.username,
+                )
             )
         try:
             row = person_provision(
@@ -235,7 +259,7 @@ def identity_sign_in(*, provider: IdentityProvider, external: ExternalPerson) ->
         except Invalid as error:
             why = " ".join(error.details.get("errors", {}).values())
             raise Forbidden(
-                f"{provider.name} describes you in a way that cannot be used here. {why}".strip()
+                _("{name} describes you in a way that cannot be used here. {why}", name=provider.name, why=why).strip()
             ) from error
         if known is None:
             ExternalIdentity.objects.create(provider=provider, subject=external.subject, person=row)
@@ -245,7 +269,7 @@ def identity_sign_in(*, provider: IdentityProvider, external: ExternalPerson) ->
 def _locked(provider: IdentityProvider) -> IdentityProvider:
     row = IdentityProvider.objects.select_for_update().filter(pk=provider.pk).first()
     if row is None:
-        raise Conflict("This identity provider was deleted meanwhile.")
+        raise Conflict(_("This identity provider was deleted meanwhile."))
     return row
 
 
@@ -268,7 +292,7 @@ def _fill(row: IdentityProvider, values: Mapping[str, Any], secret: str | None) 
         except Invalid as error:
             errors |= error.details.get("errors", {})
     if errors:
-        raise Invalid("Some fields are wrong.", errors=errors)
+        raise Invalid(_("Some fields are wrong."), errors=errors)
 
 
 def _check_ca(row: IdentityProvider) -> None:
@@ -276,18 +300,18 @@ def _check_ca(row: IdentityProvider) -> None:
 
 
 def _check_openid(row: IdentityProvider) -> None:
-    oidc.check_address(row.address, "issuer")
+    oidc.check_address(row.address, gettext_noop("issuer"))
     errors = {}
     if "?" in row.address:
-        errors["address"] = "An issuer has no '?'."
+        errors["address"] = _("An issuer has no '?'.")
     if not row.client_id:
-        errors["client_id"] = "Give the client ID that the provider has for this site."
+        errors["client_id"] = _("Give the client ID that the provider has for this site.")
     if "openid" not in row.scopes.split():
-        errors["scopes"] = "The scopes contain 'openid'."
+        errors["scopes"] = _("The scopes contain 'openid'.")
     if not row.username_claim or not row.groups_claim:
-        errors["username_claim"] = "Name the claims that have the user name and the groups."
+        errors["username_claim"] = _("Name the claims that have the user name and the groups.")
     if errors:
-        raise Invalid("Some fields are wrong.", errors=errors)
+        raise Invalid(_("Some fields are wrong."), errors=errors)
 
 
 def _check_directory(row: IdentityProvider) -> None:
@@ -296,15 +320,17 @@ def _check_directory(row: IdentityProvider) -> None:
     directory.group_filter(row, "cn=name", "name")
     errors = {}
     if not row.user_base:
-        errors["user_base"] = "Give the DN below which people are, such as ou=people,dc=example,dc=org."
+        errors["user_base"] = _("Give the DN below which people are, such as ou=people,dc=example,dc=org.")
     if "{username}" not in row.user_filter:
-        errors["user_filter"] = "The filter contains {username}, for the name that was typed."
+        errors["user_filter"] = _("The filter contains {username}, for the name that was typed.")
     if not row.username_attribute:
-        errors["username_attribute"] = "Name the attribute with the user name: uid, or sAMAccountName."
+        errors["username_attribute"] = _("Name the attribute with the user name: uid, or sAMAccountName.")
     if "{dn}" not in row.group_filter and "{username}" not in row.group_filter:
-        errors["group_filter"] = "The filter contains {dn} or {username}, for the person whose groups are looked for."
+        errors["group_filter"] = _(
+            "The filter contains {dn} or {username}, for the person whose groups are looked for."
+        )
     if errors:
-        raise Invalid("Some fields are wrong.", errors=errors)
+        raise Invalid(_("Some fields are wrong."), errors=errors)
 
 
 def _check_rules(rules: Sequence[GroupRule]) -> None:
@@ -313,32 +339,37 @@ def _check_rules(rules: Sequence[GroupRule]) -> None:
     seen: set[str] = set()
     for place, rule in enumerate(rules, 1):
         if rule.role not in Role.values:
-            errors[str(place)] = "Choose a role."
+            errors[str(place)] = _("Choose a role.")
         elif (rule.tenant_id is None) != (rule.role == Role.ADMINISTRATOR):
-            errors[str(place)] = "Administrators belong to no tenant, users and viewers to one."
+            errors[str(place)] = _("Administrators belong to no tenant, users and viewers to one.")
         elif not rule.group or len(rule.group) > 500 or "\0" in rule.group:
-            errors[str(place)] = "Give the group's name as the provider writes it."
+            errors[str(place)] = _("Give the group's name as the provider writes it.")
         elif rule.group.casefold() in seen:
-            errors[str(place)] = "An earlier rule has this group: this one would never count."
+            errors[str(place)] = _("An earlier rule has this group: this one would never count.")
         seen.add(rule.group.casefold())
     if len(rules) > MAX_RULES:
-        errors[str(MAX_RULES + 1)] = f"There may be {MAX_RULES} rules."
+        errors[str(MAX_RULES + 1)] = _("There may be {most} rules.", most=MAX_RULES)
     if errors:
-        raise Invalid(" ".join(f"Rule {place}: {sentence}" for place, sentence in errors.items()), rules=errors)
+        raise Invalid(
+            " ".join(
+                _("Rule {place}: {sentence}", place=place, sentence=sentence) for place, sentence in errors.items()
+            ),
+            rules=errors,
+        )
 
 
 def _sample_person(provider: IdentityProvider, sample: str) -> ExternalPerson:
     sentence = ""
     if len(sample) > MAX_SAMPLE:
-        sentence = "The sample is too long."
+        sentence = _("The sample is too long.")
     elif not sample.strip():
-        sentence = "Paste the claims of an ID token as JSON, or the names of groups, a line each."
+        sentence = _("Paste the claims of an ID token as JSON, or the names of groups, a line each.")
     elif sample.lstrip().startswith("{"):
         try:
             claims = json.loads(sample)
             return person_of_claims(claims, username_claim=provider.username_claim, groups_claim=provider.groups_claim)
         except (ValueError, RecursionError):
-            sentence = "This is no JSON."
+            sentence = _("This is no JSON.")
         except Invalid as error:
             sentence = error.sentence
     if sentence:

@@ -22,6 +22,7 @@ from accounts.identity_providers.selectors import find_providers
 from accounts.visibility import row_or_404
 from core.errors import Invalid, Unavailable
 from core.forms import add_service_errors, refusals_as_messages, service_errors_in
+from core.language import _
 
 PAGE = "accounts:identity_provider"
 
@@ -50,7 +51,7 @@ def provider_add(request: HttpRequest) -> HttpResponse:
     if form.is_bound and form.is_valid():
         with service_errors_in(form):
             row = services.provider_add(by=person_of(request), kind=kind, **form.values())
-            messages.success(request, f"{row.name} was added. Say by rules who may do what.")
+            messages.success(request, _("{name} was added. Say by rules who may do what.", name=row.name))
             return redirect("accounts:identity_provider_rules", pk=row.pk)
     context = {"form": form, "kind": IdentityProvider.Kind(kind).label}
     return render(request, "accounts/identity_providers/provider_add.html", context, status=_status(form))
@@ -66,7 +67,7 @@ def provider(request: HttpRequest, pk: int) -> HttpResponse:
     if form.is_bound and form.is_valid():
         with service_errors_in(form):
             row = services.provider_edit(by=person_of(request), provider=row, **form.values())
-            messages.success(request, f"{row.name} was saved.")
+            messages.success(request, _("{name} was saved.", name=row.name))
             return redirect(PAGE, pk=row.pk)
     return _page(request, row, form=form)
 
@@ -90,7 +91,8 @@ def provider_remove(request: HttpRequest, pk: int) -> HttpResponse:
     row = _provider(pk)
     services.provider_remove(by=person_of(request), provider=row)
     messages.success(
-        request, f"{row.name} was deleted. The accounts of its people stay, and nobody can sign in to them."
+        request,
+        _("{name} was deleted. The accounts of its people stay, and nobody can sign in to them.", name=row.name),
     )
     return redirect("accounts:identity_providers")
 
@@ -119,7 +121,8 @@ def provider_rules(request: HttpRequest, pk: int) -> HttpResponse:
             else:
                 services.rules_set(by=by, provider=row, rules=rules)
                 messages.success(
-                    request, f"The rules of {row.name} were saved. They count from each person's next sign-in."
+                    request,
+                    _("The rules of {name} were saved. They count from each person's next sign-in.", name=row.name),
                 )
                 return redirect("accounts:identity_provider_rules", pk=row.pk)
         except Invalid as error:
@@ -137,7 +140,14 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
     if form.is_valid():
         with service_errors_in(form):
             services.identity_link(by=person_of(request), provider=row, **form.cleaned_data)
-            messages.success(request, f"{form.cleaned_data['username']} signs in through {row.name} from now on.")
+            messages.success(
+                request,
+                _(
+                    "{person} signs in through {name} from now on.",
+                    person=form.cleaned_data["username"],
+                    name=row.name,
+                ),
+            )
             return redirect(PAGE, pk=row.pk)
     return _page(request, row, link_form=form)
 
@@ -150,7 +160,10 @@ def unlink(request: HttpRequest, pk: int) -> HttpResponse:
     row: ExternalIdentity = row_or_404(rows, pk, "link")
     with refusals_as_messages(request):
         services.identity_unlink(by=person_of(request), identity=row)
-        messages.success(request, f"{row.person.username} no longer signs in through {row.provider.name}.")
+        messages.success(
+            request,
+            _("{person} no longer signs in through {name}.", person=row.person.username, name=row.provider.name),
+        )
     return redirect(PAGE, pk=row.provider_id)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django import forms
+from django.utils.translation import gettext_lazy
 
 from accounts.second_factor.webauthn import MAX_ANSWER_LENGTH
 
@@ -11,9 +12,9 @@ class PasskeyNameForm(forms.Form):
     """The name of a passkey."""
 
     name = forms.CharField(
-        label="Name",
+        label=gettext_lazy("Name"),
         max_length=100,
-        help_text="What keeps it, such as 'laptop' or 'blue security key'.",
+        help_text=gettext_lazy("What keeps it, such as 'laptop' or 'blue security key'."),
         widget=forms.TextInput({"autocomplete": "off"}),
     )
 
@@ -28,9 +29,9 @@ class CodeForm(forms.Form):
     """A code of an authenticator app, or a recovery code."""
 
     code = forms.CharField(
-        label="Code",
+        label=gettext_lazy("Code"),
         max_length=40,
-        help_text="The six digits of your authenticator app, or one of your recovery codes.",
+        help_text=gettext_lazy("The six digits of your authenticator app, or one of your recovery codes."),
         widget=forms.TextInput({"autocomplete": "one-time-code", "spellcheck": "false", "autocapitalize": "none"}),
     )
 
@@ -39,7 +40,7 @@ class NewTotpDeviceForm(forms.Form):
     """A new authenticator app."""
 
     code = forms.CharField(
-        label="Code that the app shows",
+        label=gettext_lazy("Code that the app shows"),
         max_length=10,
         widget=forms.TextInput({"autocomplete": "one-time-code", "inputmode": "numeric"}),
     )

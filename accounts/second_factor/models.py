@@ -7,6 +7,7 @@ from django.db import models
 from accounts.models import User
 from core import credentials
 from core.errors import Unavailable
+from core.language import _
 
 
 class Passkey(models.Model):
@@ -47,8 +48,10 @@ class TotpDevice(models.Model):
             return credentials.decrypt(self.secret_encrypted)
         except Unavailable as error:
             raise Unavailable(
-                "Codes of authenticator apps cannot be checked: the site's key does not fit. Use a passkey or a"
-                " recovery code, and ask an administrator to restore FALCONWEB_CREDENTIALS_KEY."
+                _(
+                    "Codes of authenticator apps cannot be checked: the site's key does not fit. Use a passkey or a"
+                    " recovery code, and ask an administrator to restore FALCONWEB_CREDENTIALS_KEY."
+                )
             ) from error
 
 

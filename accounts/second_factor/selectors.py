@@ -7,6 +7,7 @@ from typing import Final
 
 from django.conf import settings
 from django.contrib.sessions.backends.base import SessionBase
+from django.utils.translation import gettext_noop
 
 from accounts.models import User
 from accounts.second_factor.models import Passkey, TotpDevice
@@ -14,7 +15,9 @@ from accounts.sign_in.services import SESSION_METHOD
 
 # Ways to sign in whose second factor is the provider's.
 STRONG_METHODS: Final = frozenset({"OpenID Connect"})
-ENROL_FIRST = "Your role needs a second factor: set up a passkey or an authenticator app first, on a page of the site."
+ENROL_FIRST = gettext_noop(
+    "Your role needs a second factor: set up a passkey or an authenticator app first, on a page of the site."
+)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
+from django.utils.translation import gettext_noop
 from django.views.decorators.debug import sensitive_variables
 
 from accounts.access import SITE_NAME, actor_name, require_administrator
@@ -40,6 +41,7 @@ from accounts.sign_in.services import sessions_end, sign_in_confirmed
 from core import credentials
 from core.counters import count_in_period, is_count_reached
 from core.errors import Conflict, Invalid, NotFound
+from core.language import _
 
 logger = logging.getLogger(__name__)
 
@@ -51,13 +53,15 @@ STEP_SECONDS: Final = 30
 CLOCK_SKEW: Final = 1
 # Of one person from all addresses, in 15 minutes: whoever knows the password may have many addresses.
 MAX_WRONG_CODES: Final = 20
-WRONG_CODE: Final = "This code is wrong, or was used before. Wait for the next one, and check the clock of your phone."
-COPIED: Final = (
+WRONG_CODE: Final = gettext_noop(
+    "This code is wrong, or was used before. Wait for the next one, and check the clock of your phone."
+)
+COPIED: Final = gettext_noop(
     "This passkey counts fewer uses than the site: it may have been copied. It was not accepted. Sign in another way,"
     " remove it, and tell an administrator."
 )
-NOT_LOCAL: Final = "This passkey alone signs nobody in here: sign in through your identity provider."
-LAST_FACTOR: Final = "Your role needs a second factor. Add another one first, then remove this."
+NOT_LOCAL: Final = gettext_noop("This passkey alone signs nobody in here: sign in through your identity provider.")
+LAST_FACTOR: Final = gettext_noop("Your role needs a second factor. Add another one first, then remove this.")
 
 
 def passkey_options(*, person: User, party: RelyingParty, purpose: str) -> dict[str, Any]:
@@ -80,9 +84,14 @@ def passkey_add(*, person: User, party: RelyingParty, purpose: str, name: str, a
         _lock(person)
         key = credential_key(found.credential.credential_id)
         if Passkey.objects.filter(credential_id=key).exists():
-            raise Invalid("This passkey is registered already.")
+            raise Invalid(_("This passkey is registered already."))
         if person.passkeys.count() >= MAX_PASSKEYS:
-            raise Conflict(f"You have {MAX_PASSKEYS} passkeys, the most that anybody may have. Remove one first.")
+            raise Conflict(
+                _(
+                    "You have {most} passkeys, the most that anybody may have. Remove one first.",
+                    most=MAX_PASSKEYS,
+                )
+            )
         passkey = Passkey.objects.create(
             person=person,
             name=name,
@@ -134,12 +143,12 @@ def totp_add(*, person: User, secret: str, code: str, now: float | None = None) 
     with audited(Action.TOTP_ADD, actor=person, target=target_of(person)):
         _lock(person)
         if TotpDevice.objects.filter(person=person).exists():
-            raise Conflict("You have an authenticator app already. Remove it first.")
+            raise Conflict(_("You have an authenticator app already. Remove it first."))
         step = _matching_step(secret, code, now, after=0)
         if step is None:
             raise Invalid(
-                "The code is wrong.",
-                errors={"code": "This is not the code of now. Type the newest, and check the clock of your phone."},
+                _("The code is wrong."),
+                errors={"code": _("This is not the code of now. Type the newest, and check the clock of your phone.")},
             )
         TotpDevice.objects.create(person=person, secret_encrypted=credentials.encrypt(secret), last_step=step)
         change_mail_enqueue(person, "An authenticator app was added to your account.")
@@ -152,7 +161,7 @@ def totp_remove(*, person: User) -> None:
     with audited(Action.TOTP_REMOVE, actor=person, target=target_of(person)):
         _lock(person)
         if not TotpDevice.objects.filter(person=person).delete()[0]:
-            raise NotFound("You have no authenticator app.")
+            raise NotFound(_("You have no authenticator app."))
         _after_removal(person)
         change_mail_enqueue(person, "The authenticator app was removed from your account.")
         logger.info("%s removed the authenticator app", person.username)
@@ -163,7 +172,9 @@ def recovery_codes_renew(*, person: User) -> list[str]:
     with audited(Action.RECOVERY_CODES_RENEW, actor=person, target=target_of(person)):
         _lock(person)
         if not has_second_factor(person):
-            raise Conflict("Recovery codes stand in for a second factor. Add a passkey or an authenticator app first.")
+            raise Conflict(
+                _("Recovery codes stand in for a second factor. Add a passkey or an authenticator app first.")
+            )
         change_mail_enqueue(person, "New recovery codes of your account were made; the old ones count no more.")
         logger.info("%s renewed the recovery codes", person.username)
         return _make_recovery_codes(person)
@@ -175,10 +186,10 @@ def second_factor_reset(*, by: User | None, person: User) -> None:
         if by is not None:
             require_administrator(by)
         if by is not None and by.pk == person.pk:
-            raise Conflict("Change your own second factors on your account page.")
+            raise Conflict(_("Change your own second factors on your account page."))
         _lock(person)
         if not has_second_factor(person):
-            raise Conflict(f"{person.username} has no second factor.")
+            raise Conflict(_("{username} has no second factor.", username=person.username))
         names = list(person.passkeys.values_list("name", flat=True))
         act.before = {"passkeys": names, "authenticator app": TotpDevice.objects.filter(person=person).exists()}
         for rows in (Passkey.objects, TotpDevice.objects, RecoveryCode.objects):
@@ -202,11 +213,11 @@ def code_use(*, person: User, code: str, now: float | None = None) -> str:
     code = "".join(code.split()).lower()
     is_recovery = len(code) > 6  # digits of an authenticator app are six
     if not is_recovery and is_count_reached(failures, MAX_WRONG_CODES):
-        raise Invalid("Too many wrong codes. Use a passkey or a recovery code, or wait for 15 minutes.")
+        raise Invalid(_("Too many wrong codes. Use a passkey or a recovery code, or wait for 15 minutes."))
     if _use_recovery_code(person, code) if is_recovery else _use_totp_code(person, code, now):
         return "recovery code" if is_recovery else "TOTP"
     count_in_period(failures, FAILURE_WINDOW_SECONDS, "a wrong code")
-    raise Invalid(WRONG_CODE if not is_recovery else "This is not one of your unused recovery codes.")
+    raise Invalid(_(WRONG_CODE) if not is_recovery else _("This is not one of your unused recovery codes."))
 
 
 def passkey_person(answer: str) -> User | None:
@@ -226,16 +237,16 @@ def passkey_use(*, party: RelyingParty, purpose: str, answer: str, person: User 
         rows = Passkey.objects.select_for_update(of=("self",)).select_related("person")
         passkey = rows.filter(credential_id=credential_key(response.raw_id), person__is_active=True).first()
         if passkey is None or (person is not None and passkey.person_id != person.pk):
-            raise Invalid(REFUSED)
+            raise Invalid(_(REFUSED))
         if person is None and not may_sign_in_locally(passkey.person):
-            raise Invalid(NOT_LOCAL)
+            raise Invalid(_(NOT_LOCAL))
         checked = assertion_check(party, purpose, response, passkey)
         if passkey.last_used_at is not None and checked.issued_at <= passkey.last_used_at:
-            raise Invalid("This passkey was used since the page asked for it. Try again.")
+            raise Invalid(_("This passkey was used since the page asked for it. Try again."))
         # Passkeys that a provider keeps for several devices do not count: 0.
         if (checked.data.counter or passkey.sign_count) and checked.data.counter <= passkey.sign_count:
             logger.warning("passkey %s of %s may have been copied", passkey.pk, passkey.person.username)
-            raise Invalid(COPIED)
+            raise Invalid(_(COPIED))
         passkey.sign_count = checked.data.counter
         passkey.is_backed_up = bool(checked.data.flags & checked.data.FLAG.BS)
         passkey.last_used_at = max(timezone.now(), checked.issued_at)  # clocks of web processes may differ
@@ -302,7 +313,7 @@ def _after_removal(person: User) -> None:
     if has_second_factor(person):
         return
     if is_required(person):
-        raise Conflict(LAST_FACTOR)
+        raise Conflict(_(LAST_FACTOR))
     person.recovery_codes.all().delete()
 
 
@@ -320,7 +331,7 @@ def _user_handle(person: User) -> bytes:
 def _passkey_name(name: str) -> str:
     name = " ".join(name.split())
     if not name or len(name) > 100:
-        sentence = "Give the passkey a name of at most 100 letters, such as the device that keeps it."
+        sentence = _("Give the passkey a name of at most 100 letters, such as the device that keeps it.")
         raise Invalid(sentence, errors={"name": sentence})
     return name
 

@@ -10,6 +10,7 @@ from django.contrib.auth.views import RedirectURLMixin
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.utils.decorators import method_decorator
+from django.utils.translation import gettext_noop
 from django.views import View
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
@@ -25,8 +26,9 @@ from accounts.second_factor.webauthn import RelyingParty, request_options
 from accounts.sign_in.security import count_failed_login, is_locked, too_many_failed_logins
 from accounts.sign_in.services import refused_sign_in_record
 from core.errors import FalconWebError, Invalid
+from core.language import _, _n, english
 
-LOCKED = "Sign-in is closed after too many wrong passwords or codes."
+LOCKED = gettext_noop("Sign-in is closed after too many wrong passwords or codes.")
 PASSKEY_BACKEND = "accounts.sign_in.backends.LocalBackend"
 PASSKEY_PURPOSE = "sign in"
 
@@ -40,7 +42,7 @@ def second_factor(request: HttpRequest) -> HttpResponse:
     pending = pending_sign_in(request)
     if pending is None:
         if request.method == "POST":
-            messages.error(request, "That took longer than five minutes. Sign in again.")
+            messages.error(request, _("That took longer than five minutes. Sign in again."))
         return redirect("accounts:sign_in")
     # Bound to this session and person: an answer that was made for another sign-in is none.
     purpose = f"second step {pending.person.pk} {request.session.session_key}"
@@ -62,7 +64,14 @@ def second_factor(request: HttpRequest) -> HttpResponse:
             sign_in_finish(request, pending.person, backend=pending.backend, method=method)
             if factor == "recovery code":
                 left = pending.person.recovery_codes.filter(used_at=None).count()
-                messages.warning(request, f"You have {left} recovery codes left. Your account page makes new ones.")
+                messages.warning(
+                    request,
+                    _n(
+                        "You have {count} recovery code left. Your account page makes new ones.",
+                        "You have {count} recovery codes left. Your account page makes new ones.",
+                        left,
+                    ),
+                )
             return redirect(pending.next_url)
     passkeys = list(pending.person.passkeys.all())
     options = request_options(RelyingParty.of(request), purpose, known=passkeys) if passkeys else None
@@ -79,7 +88,7 @@ def _factor_used(request: HttpRequest, pending: PendingSignIn, form: CodeForm, p
         passkey_use(party=party, purpose=purpose, answer=answer.cleaned_data["credential"], person=pending.person)
         return "passkey"
     if not form.is_valid():
-        raise Invalid("Type a code, or use a passkey.")
+        raise Invalid(_("Type a code, or use a passkey."))
     return code_use(person=pending.person, code=form.cleaned_data["code"])
 
 
@@ -97,7 +106,9 @@ class PasskeySignIn(RedirectURLMixin, View):
     def post(self, request: HttpRequest) -> HttpResponse:
         """Sign in with the browser's answer."""
         if isinstance(request.user, User):
-            refused_sign_in_record(request, None, "This browser was signed in already.", actor=request.user)
+            refused_sign_in_record(
+                request, None, gettext_noop("This browser was signed in already."), actor=request.user
+            )
             return redirect("/")
         form = PasskeyAnswerForm(request.POST)
         answer = form.cleaned_data["credential"] if form.is_valid() else ""
@@ -122,6 +133,6 @@ def _count_refused(request: HttpRequest, person: User | None, sentence: str) -> 
     else:
         user_login_failed.send(__name__, credentials={"username": person.username}, request=request)
     if getattr(request, "axes_locked_out", False):  # now; axes makes the page
-        refused_sign_in_record(request, person, f"{sentence} {LOCKED}", status=429)
+        refused_sign_in_record(request, person, f"{english(sentence)} {LOCKED}", status=429)
     else:
         refused_sign_in_record(request, person, sentence)

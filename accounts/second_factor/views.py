@@ -26,6 +26,7 @@ from accounts.visibility import row_or_404
 from core import credentials
 from core.errors import Conflict, Invalid
 from core.forms import refusals_as_messages, service_errors_in
+from core.language import _
 
 NEW_PASSKEY = "new_passkey"  # key in the session: the name of the passkey that the browser is asked for
 NEW_TOTP_SECRET = "new_totp_secret"  # noqa: S105 - key in the session: the secret, encrypted, until a code confirms it
@@ -76,7 +77,7 @@ def passkey_save(request: HttpRequest) -> HttpResponse:
     except (Invalid, Conflict) as error:
         messages.error(request, error.sentence)
         return redirect("accounts:passkey_add")
-    return _added(request, f"The passkey '{name}' was added.", codes)
+    return _added(request, _("The passkey '{name}' was added.", name=name), codes)
 
 
 @require_http_methods(["GET", "POST"])
@@ -88,7 +89,7 @@ def passkey(request: HttpRequest, pk: int) -> HttpResponse:
     if form.is_bound and form.is_valid():
         with service_errors_in(form):
             services.passkey_rename(person=person_of(request), passkey=row, name=form.cleaned_data["name"])
-            messages.success(request, f"The passkey is called '{row.name}' now.")
+            messages.success(request, _("The passkey is called '{name}' now.", name=row.name))
             return redirect("accounts:account")
     context = {"passkey": row, "form": form}
     return render(request, "accounts/second_factor/passkey.html", context, status=400 if form.errors else 200)
@@ -101,7 +102,9 @@ def passkey_remove(request: HttpRequest, pk: int) -> HttpResponse:
     row = _passkey(request, pk)
     with refusals_as_messages(request):
         services.passkey_remove(person=person_of(request), passkey=row)
-        messages.success(request, f"The passkey '{row.name}' was removed here. Delete it on its device, too.")
+        messages.success(
+            request, _("The passkey '{name}' was removed here. Delete it on its device, too.", name=row.name)
+        )
     return redirect("accounts:account")
 
 
@@ -119,7 +122,7 @@ def authenticator(request: HttpRequest) -> HttpResponse:
         with service_errors_in(form):
             codes = services.totp_add(person=me, secret=secret, code=form.cleaned_data["code"])
             del request.session[NEW_TOTP_SECRET]
-            return _added(request, "The authenticator app was added.", codes)
+            return _added(request, _("The authenticator app was added."), codes)
     request.session[NEW_TOTP_SECRET] = kept or credentials.encrypt(secret)
     picture = segno.make(services.totp_address(me, secret), micro=False).svg_data_uri(scale=5, light="white")
     context = {"form": form, "secret": secret, "picture": picture}
@@ -133,7 +136,7 @@ def authenticator_remove(request: HttpRequest) -> HttpResponse:
     """Remove one's own authenticator app."""
     with refusals_as_messages(request):
         services.totp_remove(person=person_of(request))
-        messages.success(request, "The authenticator app was removed.")
+        messages.success(request, _("The authenticator app was removed."))
     return redirect("accounts:account")
 
 
@@ -147,7 +150,7 @@ def recovery_codes(request: HttpRequest) -> HttpResponse:
     except Conflict as error:
         messages.error(request, error.sentence)
         return redirect("accounts:account")
-    return _show_codes(request, "New recovery codes", codes)
+    return _show_codes(request, _("New recovery codes"), codes)
 
 
 @require_POST
@@ -157,7 +160,10 @@ def person_second_factor(request: HttpRequest, pk: int) -> HttpResponse:
     row: User = row_or_404(User.objects.all(), pk, "person")
     with refusals_as_messages(request):
         services.second_factor_reset(by=person_of(request), person=row)
-        messages.success(request, f"{row.username} signs in with the password alone now, and can add new factors.")
+        messages.success(
+            request,
+            _("{username} signs in with the password alone now, and can add new factors.", username=row.username),
+        )
     return redirect("accounts:person", pk=row.pk)
 
 
@@ -179,7 +185,7 @@ def _added(request: HttpRequest, sentence: str, codes: list[str]) -> HttpRespons
 
 
 def _show_codes(request: HttpRequest, sentence: str, codes: list[str]) -> HttpResponse:
-    heading = f"Recovery codes of {person_of(request).username} at {request.get_host()}"
+    heading = _("Recovery codes of {person} at {site}", person=person_of(request).username, site=request.get_host())
     text = "\n".join([heading, *codes, ""])
     context = {"sentence": sentence, "text": text, "download": f"data:text/plain,{quote(text)}"}
     return render(request, "accounts/second_factor/new_recovery_codes.html", context, status=201)

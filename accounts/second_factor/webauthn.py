@@ -21,6 +21,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from django.core.signing import BadSignature, Signer
 from django.http import HttpRequest
 from django.http.request import split_domain_port
+from django.utils.translation import gettext_noop
 from fido2.cose import CoseKey
 from fido2.server import Fido2Server
 from fido2.utils import websafe_encode
@@ -41,12 +42,13 @@ from fido2.webauthn import (
 from accounts.access import SITE_NAME
 from accounts.second_factor.models import Passkey
 from core.errors import Invalid
+from core.language import _
 
 logger = logging.getLogger(__name__)
 
 CHALLENGE_SECONDS: Final = 300
 MAX_ANSWER_LENGTH: Final = 20_000
-REFUSED: Final = "This passkey was not accepted. Try again, or sign in another way."
+REFUSED: Final = gettext_noop("This passkey was not accepted. Try again, or sign in another way.")
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # What parsing and checking raise for answers that no authenticator gives.
 MALFORMED: Final = (
@@ -209,4 +211,4 @@ def _refusals() -> Iterator[None]:
         yield
     except MALFORMED as error:
         logger.warning("a passkey was not accepted: %s", error)
-        raise Invalid(REFUSED) from error
+        raise Invalid(_(REFUSED)) from error

@@ -32,6 +32,7 @@ from accounts.sign_in.security import too_many_failed_logins
 from accounts.visibility import row_or_404
 from core.errors import Invalid, NotFound
 from core.forms import refusals_as_messages, service_errors_in
+from core.language import _, _n
 from core.local_pages import local_page
 
 
@@ -71,7 +72,7 @@ def session_end(request: HttpRequest, number: UUID) -> HttpResponse:
     """End a session: an own one, or anybody's for administrators."""
     me = person_of(request)
     row = services.session_end(by=me, number=number)
-    messages.success(request, f"The session of {row.device or 'an unknown device'} was ended.")
+    messages.success(request, _("The session of {device} was ended.", device=row.device or _("an unknown device")))
     if row.person_id == me.pk:
         return redirect("accounts:account")
     return redirect("accounts:person", pk=row.person_id)
@@ -83,7 +84,7 @@ def sessions_end(request: HttpRequest) -> HttpResponse:
     """End all own sessions but the present one."""
     me = person_of(request)
     ended = services.sessions_end_by(by=me, person=me, keep=request.session.session_key or "")
-    messages.success(request, f"{ended} other session{'' if ended == 1 else 's'} ended.")
+    messages.success(request, _n("{count} other session ended.", "{count} other sessions ended.", ended))
     return redirect("accounts:account")
 
 
@@ -95,7 +96,15 @@ def person_sessions_end(request: HttpRequest, pk: int) -> HttpResponse:
     person: User = row_or_404(User.objects.all(), pk, "person")
     keep = request.session.session_key or "" if person == me else ""
     ended = services.sessions_end_by(by=me, person=person, keep=keep)
-    messages.success(request, f"{ended} session{'' if ended == 1 else 's'} of {person.username} ended.")
+    messages.success(
+        request,
+        _n(
+            "{count} session of {person} ended.",
+            "{count} sessions of {person} ended.",
+            ended,
+            person=person.username,
+        ),
+    )
     return redirect("accounts:person", pk=pk)
 
 
@@ -105,7 +114,7 @@ def access_end(request: HttpRequest) -> HttpResponse:
     """Sign out everywhere, here too, and revoke all tokens."""
     services.access_end_by(by=person_of(request))
     logout(request)
-    messages.success(request, "You are signed out everywhere, and all your tokens are revoked.")
+    messages.success(request, _("You are signed out everywhere, and all your tokens are revoked."))
     return redirect("accounts:sign_in")
 
 
@@ -114,7 +123,7 @@ def access_end(request: HttpRequest) -> HttpResponse:
 def password_forgotten(request: HttpRequest) -> HttpResponse:
     """Request a mail to set a new password; the answer is the same for every name."""
     if not are_password_mails_sent():
-        raise NotFound("This site sends no mail. Ask an administrator for a new password.")
+        raise NotFound(_("This site sends no mail. Ask an administrator for a new password."))
     form = ForgottenForm(request.POST if request.method == "POST" else None)
     is_sent = form.is_bound and form.is_valid()
     if is_sent:
@@ -148,7 +157,7 @@ class PasswordNew(PasswordResetConfirmView):
             return self.form_invalid(form)
         # Also where this browser was signed in: the sessions of the person have ended.
         logout(self.request)
-        messages.success(self.request, "Your password was changed. Sign in with it.")
+        messages.success(self.request, _("Your password was changed. Sign in with it."))
         return redirect(self.get_success_url())
 
     def render_to_response(self, context: dict[str, Any], **options: Any) -> HttpResponse:

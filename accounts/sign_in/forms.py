@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from django import forms
 from django.contrib.auth.forms import SetPasswordForm
+from django.utils.translation import gettext_lazy
 
 from accounts.sign_in.passwords import MAX_PASSWORD_LENGTH
 
-PASSWORD_HELP = "At least 12 characters: several words are good. Common passwords and your name are refused."  # noqa: S105
+PASSWORD_HELP = gettext_lazy(
+    "At least 12 characters: several words are good. Common passwords and your name are refused."
+)
 
 
 class ConfirmationForm(forms.Form):
     """The password of who is signed in."""
 
     password = forms.CharField(
-        label="Password",
+        label=gettext_lazy("Password"),
         strip=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password", "autofocus": True}),
     )
@@ -24,7 +27,7 @@ class ForgottenForm(forms.Form):
     """A user name or an e-mail address."""
 
     name = forms.CharField(
-        label="User name or e-mail",
+        label=gettext_lazy("User name or e-mail"),
         max_length=254,
         widget=forms.TextInput(attrs={"autocomplete": "username", "autofocus": True}),
     )
@@ -34,16 +37,16 @@ class NewPasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # it takes no
     """A new password, typed twice; the service decides whether it is accepted."""
 
     new_password1 = forms.CharField(
-        label="New password",
+        label=gettext_lazy("New password"),
         strip=False,
         max_length=MAX_PASSWORD_LENGTH,
         help_text=PASSWORD_HELP,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
     new_password2 = forms.CharField(
-        label="New password again",
+        label=gettext_lazy("New password again"),
         strip=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
 
-    error_messages = {"password_mismatch": "The two new passwords differ. Type them again."}
+    error_messages = {"password_mismatch": gettext_lazy("The two new passwords differ. Type them again.")}

@@ -31,6 +31,7 @@ from accounts.sign_in.services import access_end
 from core.counters import count_in_period
 from core.enqueue import enqueue
 from core.errors import Invalid, Unavailable
+from core.language import _
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ def password_mail_request(*, request: HttpRequest, name: str) -> None:
     try:
         enqueue("accounts.send_password_mail", name)
     except (OperationalError, OSError) as error:
-        raise Unavailable("No mail can be sent just now: try again later.") from error
+        raise Unavailable(_("No mail can be sent just now: try again later.")) from error
 
 
 def name_count_key(name: str) -> str:
@@ -115,13 +116,13 @@ def password_set_by_mail(*, person: User, token: str, new: str) -> None:
     """Set a new password with the token of a mail; ends all sessions and tokens of the person, and lifts a lock."""
     with attempt(Action.PASSWORD_SET, actor=person, target=target_of(person)) as act:
         if problem := password_problem(new, person):
-            raise Invalid("The new password cannot be used.", errors={"new": problem})
+            raise Invalid(_("The new password cannot be used."), errors={"new": problem})
         hashed = make_password(new)
         with act.change():
             person = User.objects.select_for_update(of=("self",), no_key=True).get(pk=person.pk)
             # Checked under the lock: two requests must not both use it.
             if not person.is_active or person.is_service or not default_token_generator.check_token(person, token):
-                raise Invalid("This link was used already, or has expired. Request another mail.")
+                raise Invalid(_("This link was used already, or has expired. Request another mail."))
             person.password = hashed
             person.save(update_fields=["password"])
             act.after = access_end(person=person)

@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from accounts.access import SITE_NAME
 from accounts.models import User
 from accounts.sign_in.security import normalised_password
+from core.language import _
 
 MAX_PASSWORD_LENGTH: Final = 128
 MIN_OWN_LETTERS: Final = 8  # of a password, besides words that a guesser tries first
@@ -30,7 +31,12 @@ class MaximumLengthValidator:
     def validate(self, password: str, user: User | None = None) -> None:
         """Raise ValidationError for a longer one."""
         if len(normalised_password(password)) > MAX_PASSWORD_LENGTH:
-            raise ValidationError(f"This password is too long. It may have {MAX_PASSWORD_LENGTH} characters.")
+            raise ValidationError(
+                _(
+                    "This password is too long. It may have {most} characters.",
+                    most=MAX_PASSWORD_LENGTH,
+                )
+            )
 
     def get_help_text(self) -> str:
         """Return the rule."""
@@ -51,11 +57,11 @@ class GuessablePasswordValidator:
             rest = rest.replace(word, "")
         core = re.sub(r"^[\W\d_]+|[\W\d_]+$", "", typed)
         if rest != typed and len(rest) < MIN_OWN_LETTERS:
-            raise ValidationError("This password is made of names of the site or yours. Choose other words.")
+            raise ValidationError(_("This password is made of names of the site or yours. Choose other words."))
         if core in self.common or typed in self.common:
-            raise ValidationError("This password is common, but for its ends. Choose another.")
+            raise ValidationError(_("This password is common, but for its ends. Choose another."))
         if REPEATED.fullmatch(typed) or any(typed in row or typed[::-1] in row for row in ROWS):
-            raise ValidationError("This password repeats itself, or is a row of keys. Choose another.")
+            raise ValidationError(_("This password repeats itself, or is a row of keys. Choose another."))
 
     def get_help_text(self) -> str:
         """Return the rule."""

@@ -35,6 +35,7 @@ from accounts.sign_in.security import client_address, sign_in_refused, too_many_
 from accounts.sign_in.services import sign_in_complete, sign_in_confirmed
 from accounts.visibility import row_or_404
 from core.errors import FalconWebError, Forbidden, Unavailable
+from core.language import _, english
 from core.local_pages import local_page
 
 logger = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ def provider_callback(request: HttpRequest, pk: int) -> HttpResponse:
     pending: oidc.AuthenticationRequest | None = None
     try:
         if too_many_failed_logins(request):
-            raise Forbidden("Sign-in from this address is closed after too many wrong passwords.")
+            raise Forbidden(_("Sign-in from this address is closed after too many wrong passwords."))
         pending = _pending(request, provider)
         answer = {name: str(value) for name, value in request.GET.items() if len(value) <= MAX_PARAMETER}
         claims = oidc.claims_of_answer(provider, pending, answer, _callback(request, provider))
@@ -105,26 +106,28 @@ def _pending(request: HttpRequest, provider: IdentityProvider) -> oidc.Authentic
         )
         pending = oidc.AuthenticationRequest(**kept)
     except (signing.BadSignature, TypeError) as error:
-        raise Forbidden("No sign-in was begun in this browser within ten minutes. Start again.") from error
+        raise Forbidden(_("No sign-in was begun in this browser within ten minutes. Start again.")) from error
     if pending.provider_id != provider.pk or pending.state != request.GET.get("state"):
-        raise Forbidden("The answer is of another sign-in. Start again.")
+        raise Forbidden(_("The answer is of another sign-in. Start again."))
     if pending.confirms != (request.user.pk or 0):
-        raise Forbidden("This browser was signed in or out meanwhile. Start again.")
+        raise Forbidden(_("This browser was signed in or out meanwhile. Start again."))
     try:
         is_first = cache.add(f"sign-in:{pending.state}", 1, oidc.REQUEST_SECONDS)
     except (RedisError, OSError) as error:
         # Without a note of what was used before, an answer that was seen could be used again.
         logger.warning("an answer of %s could not be noted as used: %r", provider.name, error)
-        raise Unavailable("Sign-in through an identity provider is not possible right now. Try again soon.") from error
+        raise Unavailable(
+            _("Sign-in through an identity provider is not possible right now. Try again soon.")
+        ) from error
     if not is_first:
-        raise Forbidden("This answer was used before. Start again.")
+        raise Forbidden(_("This answer was used before. Start again."))
     return pending
 
 
 def _confirm(request: HttpRequest, provider: IdentityProvider, external: ExternalPerson) -> None:
     person = person_of(request)
     if not provider.identities.filter(person=person, subject=external.subject).exists():
-        raise Forbidden(f"At {provider.name} you are somebody else than here.")  # `_back` records it
+        raise Forbidden(_("At {name} you are somebody else than here.", name=provider.name))  # `_back` records it
     with sign_in_confirmed(request, person):
         pass
 
@@ -141,7 +144,9 @@ def _back(request: HttpRequest, provider: IdentityProvider, error: FalconWebErro
         status=error.status,
     )
     if actor is None and not isinstance(error, Unavailable):
-        sign_in_refused.send(provider_callback, person=None, address=client_address(request), sentence=error.sentence)
+        sign_in_refused.send(
+            provider_callback, person=None, address=client_address(request), sentence=english(error.sentence)
+        )
     messages.error(request, error.sentence)
     query = f"?{urlencode({'next': where})}" if where else ""
     response = redirect(f"{reverse('accounts:confirmation' if actor else 'accounts:sign_in')}{query}")

@@ -31,6 +31,7 @@ from accounts.sign_in.security import (
     sign_in_refused,
 )
 from core.errors import Forbidden, Invalid, NotFound
+from core.language import _, english
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ def sign_in_complete(request: HttpRequest, person: User, *, backend: str, method
             break_glass_used.send(User, person=person, address=client_address(request))
     with audited(Action.SIGN_IN, actor=person, target=target_of(person)):
         if not person.is_active or person.is_service:
-            raise Forbidden("This account cannot sign in. Ask an administrator.")
+            raise Forbidden(_("This account cannot sign in. Ask an administrator."))
         login(request, person, backend=backend)
         request.session[SESSION_METHOD] = method
 
@@ -70,7 +71,7 @@ def refused_sign_in_record(
         status=status,
     )
     if actor is None:
-        sign_in_refused.send(User, person=person, address=client_address(request), sentence=sentence)
+        sign_in_refused.send(User, person=person, address=client_address(request), sentence=english(sentence))
 
 
 @receiver(user_logged_in)
@@ -96,7 +97,9 @@ def sign_in_confirm(*, request: HttpRequest, person: User, password: str) -> Non
     with sign_in_confirmed(request, person):
         found = authenticate(request, username=person.username, password=password)
         if found is None or found.pk != person.pk:
-            raise Invalid("This is not your password.", errors={"password": "This is not your password. Try again."})
+            raise Invalid(
+                _("This is not your password."), errors={"password": _("This is not your password. Try again.")}
+            )
 
 
 def session_touch(request: HttpRequest) -> None:
@@ -129,7 +132,7 @@ def session_end(*, by: User, number: UUID) -> BrowserSession:
     with audited(Action.SESSION_END, actor=by) as act:
         row = BrowserSession.live().select_related("person").filter(number=number).first()
         if row is None or row.person is None or (row.person_id != by.pk and not by.is_administrator):
-            raise NotFound("There is no such session.")
+            raise NotFound(_("There is no such session."))
         act.target = target_of(row.person)
         act.before = {"device": row.device, "address": row.address, "began": row.created_at.isoformat()}
         BrowserSession.objects.filter(pk=row.pk).delete()
@@ -142,7 +145,7 @@ def sessions_end_by(*, by: User, person: User, keep: str = "") -> int:
     """End a person's sessions except `keep`: one's own, or anybody's for administrators; returns their number."""
     with audited(Action.SESSIONS_END, actor=by, target=target_of(person)) as act:
         if person.pk != by.pk and not by.is_administrator:
-            raise NotFound("There is no such person.")
+            raise NotFound(_("There is no such person."))
         ended = sessions_end(person=person, keep=keep)
         act.after = {"browsers signed out": ended}
         return ended

@@ -9,6 +9,7 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.utils.translation import gettext_noop
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
@@ -21,6 +22,7 @@ from accounts.sign_in.password_mails import are_password_mails_sent
 from accounts.sign_in.security import too_many_failed_logins
 from accounts.sign_in.services import refused_sign_in_record
 from core.errors import Forbidden, NotFound, Unavailable
+from core.language import _
 
 DIRECTORY_BACKEND = "accounts.sign_in.backends.DirectoryBackend"
 
@@ -40,13 +42,15 @@ class SignIn(LoginView):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Redirect people who are signed in: to switch accounts, sign out first."""
         if request.method not in {"GET", "HEAD", "OPTIONS"} and isinstance(request.user, User):
-            self._refused("This browser was signed in already.", actor=request.user)
+            self._refused(gettext_noop("This browser was signed in already."), actor=request.user)
         return super().dispatch(request, *args, **kwargs)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Sign in, unless too many wrong passwords came from this address."""
         if too_many_failed_logins(request):
-            self._refused("Sign-in from this address is closed after too many wrong passwords.", status=429)
+            self._refused(
+                gettext_noop("Sign-in from this address is closed after too many wrong passwords."), status=429
+            )
             return render(request, "accounts/sign_in/locked.html", {"address": True}, status=429)
         try:
             return super().post(request, *args, **kwargs)
@@ -69,10 +73,11 @@ class SignIn(LoginView):
         """Record the refusal and show the form again."""
         if getattr(self.request, "axes_locked_out", False):
             self._refused(
-                "Sign-in of this name from this address is closed after too many wrong passwords.", status=429
+                gettext_noop("Sign-in of this name from this address is closed after too many wrong passwords."),
+                status=429,
             )
         else:
-            self._refused("Name and password do not fit, or the person may not sign in.")
+            self._refused(gettext_noop("Name and password do not fit, or the person may not sign in."))
         return super().form_invalid(form)
 
     def _refused(self, sentence: str, *, status: int | None = None, actor: User | None = None) -> None:
@@ -101,5 +106,5 @@ def authenticated_person(form: AuthenticationForm) -> User:
     """Return the user whose name and password were submitted."""
     person = form.get_user()
     if not isinstance(person, User):
-        raise NotFound("There is no such person.")
+        raise NotFound(_("There is no such person."))
     return person

@@ -65,7 +65,6 @@ def problem_response(exception: Exception, context: dict[str, Any]) -> Response:
         return _site_problem(exception)
     if away := unavailable_part(exception):
         set_rollback()
-        complete_origin(sentence=away.sentence)
         path = "A request" if request is None else request.path
         logger.warning("%s was not answered: %s (%s)", path, away.sentence, new_reference())
         return _site_problem(away)
@@ -80,6 +79,7 @@ def problem_response(exception: Exception, context: dict[str, Any]) -> Response:
 
 
 def _site_problem(error: FalconWebError) -> Response:
+    complete_origin(sentence=error.sentence)
     answer = _problem(error.status, error.sentence, error.code, **error.details)
     if error.status == HTTPStatus.SERVICE_UNAVAILABLE and error.retry_helps:
         answer["Retry-After"] = RETRY_AFTER

@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils import translation
 from django.views.decorators.http import require_GET
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.views import SpectacularAPIView
@@ -17,12 +18,14 @@ from rest_framework.views import APIView
 
 from accounts.declaration import Audience, declare
 from core.errors import NotFound
+from core.language import SOURCE_LANGUAGE
 
 
 @cache
 def _schema_document() -> Any:
     """Return the OpenAPI document. It takes half a second to generate, and is the same for all users."""
-    return SchemaGenerator().get_schema(public=True)  # type: ignore[no-untyped-call]
+    with translation.override(SOURCE_LANGUAGE):
+        return SchemaGenerator().get_schema(public=True)  # type: ignore[no-untyped-call]
 
 
 class CachedSchemaGenerator(SchemaGenerator):

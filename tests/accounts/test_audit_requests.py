@@ -11,6 +11,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 from django.urls import reverse
+from django.utils import translation
 
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.context import request_id
@@ -52,6 +53,20 @@ def test_every_route_that_may_change_something_has_its_action() -> None:
     assert [route for route in ROUTES if action_of(route) == Action.REQUEST] == [], (
         "Declare audited_as=Action.… where the view is; where none of the actions fits, write a new one"
     )
+
+
+def test_the_log_is_in_english_whoever_reads_the_pages(
+    admin_client: Client, admin_user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translation, "gettext", lambda message: f"auf Deutsch: {message}")
+    User.objects.create_superuser("grace", password=PASSWORD)
+    same = {"username": admin_user.username, "role": Role.ADMINISTRATOR.value}  # but not active
+    page = admin_client.post(reverse("accounts:person", args=[admin_user.pk]), same)
+    assert "auf Deutsch: You cannot deactivate yourself." in page.text
+    assert newest().sentence == "You cannot deactivate yourself. Ask another administrator."
+    page = admin_client.post(reverse("accounts:account_locale"), {"zone": "Nowhere"}, follow=True)  # kept by no service
+    assert "auf Deutsch: There is no such time zone." in page.text
+    assert newest().sentence == "There is no such time zone."
 
 
 def test_no_secret_that_an_administrator_sends_is_kept(

@@ -1,9 +1,11 @@
+import { _ } from "../../site/language.js";
+
 // Forms that make a passkey (`data-passkey="create"`) or use one ("get"), and send what the browser answers.
 const SENTENCES = {
-  AbortError: "Nothing was chosen. Try again.",
-  InvalidStateError: "This device keeps a passkey of yours already.",
-  NotAllowedError: "Nothing was chosen, or it took too long. Try again.",
-  SecurityError: "Passkeys need the site's host name, over HTTPS (or http://localhost), not a plain IP address.",
+  AbortError: _("Nothing was chosen. Try again."),
+  InvalidStateError: _("This device keeps a passkey of yours already."),
+  NotAllowedError: _("Nothing was chosen, or it took too long. Try again."),
+  SecurityError: _("Passkeys need the site's host name, over HTTPS (or http://localhost), not a plain IP address."),
 };
 const isAble = Boolean(window.PublicKeyCredential?.parseRequestOptionsFromJSON);
 
@@ -32,7 +34,8 @@ for (const form of document.querySelectorAll("form[data-passkey]")) {
       form.elements.credential.value = await askBrowser(form);
       form.submit(); // without this listener
     } catch (error) {
-      problem.textContent = SENTENCES[error.name] ?? `The browser could not do this: ${error.message}`;
+      problem.textContent =
+        SENTENCES[error.name] ?? _("The browser could not do this: {reason}", { reason: error.message });
       problem.hidden = false;
     }
   });
