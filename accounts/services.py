@@ -232,7 +232,7 @@ def tenant_remove(*, by: User, tenant: Tenant) -> None:
         people = tenant.people.count()
         assets = tenant_asset_labels([tenant.pk]).get(tenant.pk, [])
         if people or assets:
-            first = [_("move its people to another tenant")] if people else []
+            first: list[str] = [_("move its people to another tenant")] if people else []
             first += [_("unassign what it holds")] if assets else []
             has = [_n("{count} person", "{count} people", people), *assets] if people else assets
             raise Conflict(

@@ -43,7 +43,7 @@ def rights_within(wanted: TokenRights, limit: TokenRights | None) -> tuple[Token
     if limit is None:
         return wanted, {}
     scopes, addresses = wanted.scopes or limit.scopes, wanted.addresses or limit.addresses
-    errors = {}
+    errors: dict[str, str] = {}
     if SCOPE_ORDER.index(wanted.scope) > SCOPE_ORDER.index(limit.scope):
         errors["scope"] = _("The token that makes this one may do less. Choose at most what it may do.")
     if not wanted.scopes and wanted.scope != WRITE:

@@ -120,7 +120,7 @@ def _rights_of(token: Token | None) -> TokenRights | None:
 
 def _checked_rights(scope: str, scopes: Sequence[str], addresses: Sequence[str]) -> tuple[TokenRights, dict[str, str]]:
     """Return rights in their stored form, and what is wrong with them by field."""
-    errors = {}
+    errors: dict[str, str] = {}
     if scope not in Token.Scope.values:
         errors["scope"] = _("Choose what the token may do.")
     if unknown := [one for one in scopes if one not in TOKEN_SCOPES]:

@@ -402,7 +402,7 @@ def _locked(approval: ApprovalRequest) -> ApprovalRequest:
 
 def _check_waiting(row: ApprovalRequest) -> None:
     if row.state != State.WAITING:
-        state = _(ENDS[row.state])
+        state = _(ENDS[State(row.state)])
         if row.decided_by_name:
             raise Conflict(_("It no longer waits: {state} by {person}.", state=state, person=row.decided_by_name))
         raise Conflict(_("It no longer waits: {state}.", state=state))

@@ -55,7 +55,8 @@ class AuditFilter:
     @classmethod
     def of(cls, given: Mapping[str, str]) -> AuditFilter:
         """Read a filter from query parameters; raises Invalid with the wrong parameter."""
-        errors = {name: _("Give less text.") for name in AUDIT_FILTERS if len(given.get(name, "")) > MAX_FILTER_LENGTH}
+        long = [name for name in AUDIT_FILTERS if len(given.get(name, "")) > MAX_FILTER_LENGTH]
+        errors: dict[str, str] = dict.fromkeys(long, _("Give less text."))
         texts = {name: given.get(name, "").replace("\0", " ").strip() for name in AUDIT_FILTERS}
         if texts["outcome"] and texts["outcome"] not in Outcome.values:
             errors["outcome"] = _("One of {names}.", names=", ".join(Outcome.values))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django import forms
 from django.utils.translation import gettext_lazy
@@ -12,11 +12,16 @@ from accounts.identity_providers.models import IdentityProvider
 from accounts.identity_providers.rules import GroupRule
 from accounts.models import Role, Tenant
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 EMPTY_RULES: Final = 3  # for new ones, below those that there are
 SECRET_HELP = gettext_lazy("Stored encrypted and never shown. Leave it empty to keep the stored one.")
 
 
-def _text(label: str, help_text: str = "", *, required: bool = True, most: int = 500) -> forms.CharField:
+def _text(
+    label: StrOrPromise, help_text: StrOrPromise = "", *, required: bool = True, most: int = 500
+) -> forms.CharField:
     widget = forms.TextInput(NO_AUTOCOMPLETE | {"spellcheck": "false"})
     return forms.CharField(label=label, help_text=help_text, required=required, max_length=most, widget=widget)
 
@@ -53,7 +58,7 @@ def _ca() -> forms.CharField:
     )
 
 
-def _secret(label: str) -> forms.CharField:
+def _secret(label: StrOrPromise) -> forms.CharField:
     return forms.CharField(
         label=label, required=False, max_length=500, strip=False, help_text=SECRET_HELP,
         widget=forms.PasswordInput({"autocomplete": "new-password"}),
