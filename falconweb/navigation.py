@@ -130,7 +130,7 @@ def site_context(request: HttpRequest) -> dict[str, Any]:
         "falconweb_version": __version__,
         "texts_version": texts_version(),
         "zone": zone_name(),
-        "zone_label": zone_label,
+        "zone_label": zone_label(),
         "is_signed_in": signed_in,
         "is_administrator": is_administrator,
         "navigation": navigation(view, is_administrator=is_administrator) if signed_in else [],
