@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from rest_framework.request import Request
 
 
+# What viewers may not, as the sentence about it names it.
+COMPOSING: Final = (
+    gettext_noop("change anything"), gettext_noop("attach or detach"), gettext_noop("accept or re-apply"),
+    gettext_noop("change leases"), gettext_noop("import runs"), gettext_noop("reset counters"),
+    gettext_noop("run anything"),
+)  # fmt: skip
+
+
 def person_of(request: HttpRequest | Request) -> User:
     """Return the signed-in user (middleware or permission classes guarantee that there is one)."""
     if not isinstance(request.user, User):
@@ -28,8 +36,8 @@ def require_administrator(person: User) -> None:
         raise Forbidden(_("This is for administrators. Ask one of them for what you need."))
 
 
-def require_composer(person: User, what: str = gettext_noop("change anything")) -> None:
-    """Raise Forbidden for users with read-only access; `what` names the forbidden action."""
+def require_composer(person: User, what: str = "change anything") -> None:
+    """Raise Forbidden for users with read-only access; `what` names the forbidden action, one of COMPOSING."""
     if not person.may_compose:
         what = _(english(what))
         raise Forbidden(_("You may look, but not {what}. Ask an administrator for the role 'user'.", what=what))

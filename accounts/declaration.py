@@ -15,7 +15,6 @@ from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.decorators import method_decorator
-from django.utils.translation import gettext_noop
 
 from accounts.access import person_of, require_administrator, require_composer
 from accounts.audit.actions import Action
@@ -58,7 +57,7 @@ class Declaration:
     # None for endpoints, which have permission classes.
     audience: Audience | None = None
     # The forbidden action in the sentence for viewers, where the audience is composers.
-    what: str = gettext_noop("change anything")
+    what: str = "change anything"
     # The action in the audit log of a request that changes something, where no service records its own.
     audited_as: Action = Action.REQUEST
     # The kind of the object whose id is in the address; '' where the action names it.
