@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from django.utils.translation import gettext_noop
-
 from accounts.models import User
 from core.errors import Forbidden, NotFound
-from core.language import _, english
+from core.language import _, english, gettext_noop
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

@@ -6,11 +6,10 @@ from typing import Any, Final, Protocol, Self
 
 from django.db import models
 from django.db.models import Q
-from django.utils.translation import gettext_noop
 
 from accounts.models import User
 from core.errors import NotFound
-from core.language import _
+from core.language import _, gettext_noop
 
 # What rows are called, here and as the object of an entry of the audit log.
 KINDS: Final = (

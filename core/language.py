@@ -31,6 +31,11 @@ def _n(one: str, many: str, count: int, /, **values: Any) -> Text:
     return _text(found, english, {"count": count, **values})
 
 
+def gettext_noop(message: str) -> str:
+    """Mark a message that is made once, and translated where it is read; Django's own asks for settings."""
+    return message
+
+
 def english(text: str) -> str:
     """Return a text as logs and the database keep it."""
     return text.english if isinstance(text, Text) else text

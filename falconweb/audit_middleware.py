@@ -20,7 +20,6 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.context import ORIGIN, Origin, bind_origin, new_request_id, unbind_origin
@@ -29,7 +28,7 @@ from accounts.audit.services import NO_TARGET, SITE_ERROR, Target, audit_record
 from accounts.declaration import Declaration, declaration_of
 from accounts.models import User
 from accounts.sign_in.security import client_address
-from core.language import english
+from core.language import english, gettext_noop
 from falconweb.api.authentication import SAFE_METHODS
 from falconweb.api.errors import CONTENT_TYPE, PREFIX
 

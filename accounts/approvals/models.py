@@ -6,11 +6,10 @@ from typing import Any
 
 from django.db import models
 from django.db.models import Q
-from django.utils.translation import gettext_noop
 
 from accounts.models import User
 from accounts.visibility import RestrictedQuerySet
-from core.language import _
+from core.language import _, gettext_noop
 
 
 class Danger(models.TextChoices):

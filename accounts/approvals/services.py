@@ -25,7 +25,6 @@ from django.db import IntegrityError, models
 from django.db.models import Q
 from django.dispatch import Signal
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from accounts.access import require_administrator
 from accounts.approvals.models import CHOSEN_DANGERS, ApprovalPolicy, ApprovalRequest, Danger
@@ -39,7 +38,7 @@ from accounts.models import User
 from core.database import lock_rows
 from core.errors import Conflict, FalconWebError, Forbidden, Invalid, NotFound
 from core.idempotency import find_replayed, request_digest
-from core.language import _, english
+from core.language import _, english, gettext_noop
 
 logger = logging.getLogger(__name__)
 Given = ParamSpec("Given")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from django.db import models
-from django.utils.translation import gettext_noop
+
+from core.language import gettext_noop
 
 
 class Action(models.TextChoices):

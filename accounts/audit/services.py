@@ -25,7 +25,6 @@ import redis
 from django.conf import settings
 from django.db import DatabaseError, models, transaction
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from accounts.audit import chain, refusal_limits
 from accounts.audit.actions import Action, Outcome
@@ -34,7 +33,7 @@ from accounts.audit.models import AuditEntry, AuditHead
 from accounts.audit.refusal_limits import refusal_admitted
 from accounts.models import User
 from core.errors import FalconWebError
-from core.language import english
+from core.language import english, gettext_noop
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.utils.translation import gettext_noop
 from kombu.exceptions import OperationalError
 
 from accounts.access import require_administrator
@@ -22,7 +21,7 @@ from accounts.audit.services import Target, attempt, audit_record
 from accounts.models import User
 from core.enqueue import enqueue
 from core.errors import Unavailable
-from core.language import _
+from core.language import _, gettext_noop
 
 VERIFIED_BATCH_ROWS = 2000
 AUDIT_LOG_TARGET = Target(kind="audit", name="The audit log")

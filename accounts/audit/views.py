@@ -9,7 +9,6 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
-from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
@@ -21,7 +20,7 @@ from accounts.audit.verification import last_verification, verification_request
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.visibility import row_or_404
 from core.errors import Invalid, Unavailable
-from core.language import _
+from core.language import _, gettext_noop
 
 ROWS_PER_PAGE = 50
 # Codes of an entry that its pages show as words: how it came, and the role of who it was.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from django.core.validators import MinValueValidator
 from django.db import models
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Role, Tenant, User
 from core.credentials import SecretHolder
+from core.language import gettext_noop
 
 
 class IdentityProvider(SecretHolder):

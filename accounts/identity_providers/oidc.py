@@ -18,7 +18,6 @@ from threading import Lock
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
-from django.utils.translation import gettext_noop
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
@@ -27,7 +26,7 @@ from accounts.identity_providers.models import IdentityProvider
 from core.connections import http_request
 from core.endpoints import DeliveryFailed, webhook_endpoint
 from core.errors import FalconWebError, Forbidden, Invalid, Unavailable
-from core.language import _
+from core.language import _, gettext_noop
 
 TIMEOUT_SECONDS: Final = 5.0  # of one request
 METADATA_SECONDS: Final = 60.0  # a page that anybody may open asks the provider no more often than that

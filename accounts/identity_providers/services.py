@@ -15,7 +15,6 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
-from django.utils.translation import gettext_noop
 from django.views.decorators.debug import sensitive_variables
 
 from accounts.access import require_administrator
@@ -32,7 +31,7 @@ from accounts.sign_in.services import access_end
 from core import credentials
 from core.connections import tls_context
 from core.errors import Conflict, Forbidden, Invalid
-from core.language import _, _n, english
+from core.language import _, _n, english, gettext_noop
 
 logger = logging.getLogger(__name__)
 

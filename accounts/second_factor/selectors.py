@@ -7,11 +7,11 @@ from typing import Final
 
 from django.conf import settings
 from django.contrib.sessions.backends.base import SessionBase
-from django.utils.translation import gettext_noop
 
 from accounts.models import User
 from accounts.second_factor.models import Passkey, TotpDevice
 from accounts.sign_in.services import SESSION_METHOD
+from core.language import gettext_noop
 
 # Ways to sign in whose second factor is the provider's.
 STRONG_METHODS: Final = frozenset({"OpenID Connect"})

@@ -16,7 +16,6 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
-from django.utils.translation import gettext_noop
 from django.views.decorators.debug import sensitive_variables
 
 from accounts.access import SITE_NAME, actor_name, require_administrator
@@ -41,7 +40,7 @@ from accounts.sign_in.services import sessions_end, sign_in_confirmed
 from core import credentials
 from core.counters import count_in_period, is_count_reached
 from core.errors import Conflict, Invalid, NotFound
-from core.language import _
+from core.language import _, gettext_noop
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from django.contrib.auth.views import RedirectURLMixin
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.utils.decorators import method_decorator
-from django.utils.translation import gettext_noop
 from django.views import View
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
@@ -26,7 +25,7 @@ from accounts.second_factor.webauthn import RelyingParty, request_options
 from accounts.sign_in.security import count_failed_login, is_locked, too_many_failed_logins
 from accounts.sign_in.services import refused_sign_in_record
 from core.errors import FalconWebError, Invalid
-from core.language import _, _n, english
+from core.language import _, _n, english, gettext_noop
 
 LOCKED = gettext_noop("Sign-in is closed after too many wrong passwords or codes.")
 PASSKEY_BACKEND = "accounts.sign_in.backends.LocalBackend"

@@ -21,7 +21,6 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from django.core.signing import BadSignature, Signer
 from django.http import HttpRequest
 from django.http.request import split_domain_port
-from django.utils.translation import gettext_noop
 from fido2.cose import CoseKey
 from fido2.server import Fido2Server
 from fido2.utils import websafe_encode
@@ -42,7 +41,7 @@ from fido2.webauthn import (
 from accounts.access import SITE_NAME
 from accounts.second_factor.models import Passkey
 from core.errors import Invalid
-from core.language import _
+from core.language import _, gettext_noop
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
-from django.utils.translation import gettext_noop
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
@@ -22,7 +21,7 @@ from accounts.sign_in.password_mails import are_password_mails_sent
 from accounts.sign_in.security import too_many_failed_logins
 from accounts.sign_in.services import refused_sign_in_record
 from core.errors import Forbidden, NotFound, Unavailable
-from core.language import _
+from core.language import _, gettext_noop
 
 DIRECTORY_BACKEND = "accounts.sign_in.backends.DirectoryBackend"
 

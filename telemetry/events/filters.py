@@ -12,11 +12,10 @@ from typing import Any, Final
 from django.db.models import Q
 from django.http import QueryDict
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from core.errors import Invalid
 from core.forms import checked_instant
-from core.language import _
+from core.language import _, gettext_noop
 from telemetry.events.models import EventQuerySet, EventSeverity, EventSource
 from telemetry.events.rules import MESSAGE_CATALOGUE, EventMessage, message_name
 

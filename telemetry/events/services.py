@@ -13,14 +13,13 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.http import QueryDict
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from accounts.audit.actions import Action
 from accounts.audit.services import audited, target_of
 from accounts.models import Tenant, User
 from accounts.visibility import row_or_404
 from core.errors import Conflict, Invalid
-from core.language import _
+from core.language import _, gettext_noop
 from fabric.inventory.models import Chassis
 from telemetry.events.filters import EventFilter
 from telemetry.events.models import Event, EventSeverity, EventSource, SavedView, event_key

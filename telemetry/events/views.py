@@ -11,7 +11,6 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
@@ -21,7 +20,7 @@ from accounts.models import Tenant, User
 from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
-from core.language import _
+from core.language import _, gettext_noop
 from fabric.inventory.models import Chassis, Device, Drawer, Host, Port
 from telemetry.events import selectors, services
 from telemetry.events.filters import MESSAGE_SORTS, REGISTRY_NAMES, EventFilter, MessageFilter

@@ -17,13 +17,12 @@ from itertools import accumulate
 
 from django.db import DatabaseError, transaction
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from core.claims import ClaimLost
 from core.endpoints import DeliveryFailed
 from core.errors import FalconWebError
 from core.failpoints import failpoint
-from core.language import english
+from core.language import english, gettext_noop
 from telemetry.delivery.senders import send_syslog, send_webhook
 from telemetry.events.filters import EventFilter
 from telemetry.events.models import Event, EventQuerySet

@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.utils.translation import gettext_noop
 
+from core.language import gettext_noop
 from telemetry.delivery.formats import FACILITIES, cef_line, csv_rows, json_line, rfc5424_message
 from telemetry.events.models import Event
 from telemetry.exports.models import ExportFormat

@@ -8,12 +8,12 @@ from typing import Any
 
 from django import forms
 from django.http import QueryDict
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Tenant, User
 from core.errors import FalconWebError
 from core.forms import add_service_errors
-from core.language import _
+from core.language import _, gettext_noop
 from core.week import DAYS, WEEK
 from fabric.inventory.models import Chassis
 from telemetry.delivery.formats import FACILITIES

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from django.core.paginator import Paginator
 from django.db.models import Prefetch, Q
 from django.utils import translation
-from django.utils.translation import gettext_noop
 
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import Invalid
-from core.language import SOURCE_LANGUAGE, _
+from core.language import SOURCE_LANGUAGE, _, gettext_noop
 from telemetry.events.filters import EventFilter
 from telemetry.events.models import Event
 from telemetry.exports.formats import rfc3339

@@ -11,7 +11,6 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet, Value
 from django.db.models.functions import Coalesce
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from accounts.access import require_administrator
 from accounts.audit.actions import Action
@@ -21,7 +20,7 @@ from core import credentials
 from core.claims import ClaimLost, RowClaim
 from core.errors import Conflict, FalconWebError, Invalid, Unavailable
 from core.failpoints import failpoint
-from core.language import _, english
+from core.language import _, english, gettext_noop
 from telemetry.delivery.senders import send_syslog, send_webhook
 from telemetry.events.models import Event, EventSeverity, EventSource
 from telemetry.events.selectors import horizon

@@ -10,7 +10,6 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
-from django.utils.translation import gettext_noop
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -20,7 +19,7 @@ from accounts.audit.services import audit_record
 from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, MenuEntry, declare
 from core.downloads import csv_download, csv_table
 from core.errors import FalconWebError, Invalid
-from core.language import _
+from core.language import _, gettext_noop
 from core.text import parse_id
 from core.zones import MINUTE, local_words
 from telemetry.exports import selectors, services

@@ -54,7 +54,8 @@ def history_json(history: MetricHistory, stats: Sequence[str]) -> bytes:
             "series": _lines_json(history.lines, stats),
             "gaps": worded_gaps(history.gaps),
             "left_out": history.left_out,
-        }
+        },
+        enc_hook=str.__str__,  # a Text as plain text
     )
 
 

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-from django.utils.translation import gettext_noop
 from numpy.typing import NDArray
 
 from accounts.models import User
 from accounts.visibility import visible_or_404
-from core.language import _
+from core.language import _, gettext_noop
 from core.zones import local_words
 from fabric.inventory.models import Drawer, Slot
 from telemetry.history.encoding import round_significant, worded_gaps

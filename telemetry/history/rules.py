@@ -17,11 +17,11 @@ from typing import Any, Final, Literal
 import numpy as np
 from django.http import QueryDict
 from django.utils.http import urlencode
-from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext
 from numpy.typing import NDArray
 
 from core.errors import Invalid
-from core.language import _
+from core.language import _, gettext_noop
 from core.text import parse_id
 
 Combine = Literal["sum", "mean", "highest", "lowest"]

@@ -11,12 +11,12 @@ from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
-from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext
 from numpy.typing import NDArray
 
 from accounts.models import User
 from core.errors import Invalid
-from core.language import _
+from core.language import _, gettext_noop
 from fabric.inventory.rules import CounterBaseline
 from telemetry.history.rules import METRICS, RATE, Metric, TimeRange, combination_words, combine_rows, metric_applies
 from telemetry.history.subjects import ALWAYS, HistorySubject, Spans, SubjectMember, visible_subjects

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.db.models import Max, QuerySet
-from django.utils.translation import gettext_noop
 
 from accounts.audit.actions import Action
 from accounts.audit.services import audited, target_of
 from accounts.models import User
 from accounts.visibility import row_or_404, visible_or_404
 from core.errors import Conflict, Forbidden, Invalid
-from core.language import _
+from core.language import _, gettext_noop
 from telemetry.history.models import Dashboard, DashboardPanel
 from telemetry.history.rules import TelemetryView
 

@@ -19,12 +19,11 @@ from typing import Any, Final
 
 from django.db.models import Q, QuerySet
 from django.urls import reverse
-from django.utils.translation import gettext_noop
 
 from accounts.models import Tenant, User
 from core.database import natural
 from core.errors import NotFound
-from core.language import _
+from core.language import _, gettext_noop
 from core.text import parse_id
 from fabric.history.models import Attachment
 from fabric.history.selectors import owned_since

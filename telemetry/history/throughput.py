@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from django.utils.translation import gettext_noop
 from numpy.typing import NDArray
 
 from accounts.models import User
 from accounts.visibility import visible_or_404
+from core.language import gettext_noop
 from fabric.inventory.models import Chassis, Device, Drawer, Slot
 from telemetry.history.encoding import number_text, round_significant
 from telemetry.history.rules import MAX_SUBJECTS, METRICS, TimeRange

@@ -16,7 +16,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import person_of
@@ -26,7 +25,7 @@ from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid, NotFound
-from core.language import _
+from core.language import _, gettext_noop
 from core.text import parse_id
 from core.zones import field_text
 from fabric.inventory.models import Chassis, Drawer, Host

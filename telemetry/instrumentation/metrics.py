@@ -14,7 +14,7 @@ from functools import partial
 from threading import Lock
 from typing import TypeVar
 
-from django.utils.translation import gettext_noop
+from core.language import gettext_noop
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

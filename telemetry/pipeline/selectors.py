@@ -19,13 +19,12 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.models import Count, Min, QuerySet
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from accounts.access import require_administrator
 from accounts.models import User
 from core.database import natural
 from core.errors import Unavailable
-from core.language import _
+from core.language import _, gettext_noop
 from core.sqlite_damage import files_set_aside, known_damage
 from fabric.agents.models import HostAgent
 from fabric.inventory.models import Chassis

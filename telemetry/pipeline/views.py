@@ -8,13 +8,12 @@ from typing import Any
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET
 
 from accounts.access import person_of
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from core.downloads import Download, csv_download, csv_table
-from core.language import _, english
+from core.language import _, english, gettext_noop
 from core.text import natural_key
 from telemetry.pipeline.rules import ChassisHealth, percent_label
 from telemetry.pipeline.selectors import PipelineStatus, pipeline_status

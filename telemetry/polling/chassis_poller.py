@@ -18,11 +18,10 @@ import redis
 import redis.asyncio
 from django.conf import settings
 from django.db import DatabaseError
-from django.utils.translation import gettext_noop
 
 from accounts.audit.context import add_log_context
 from core.errors import FalconWebError
-from core.language import english
+from core.language import english, gettext_noop
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
 from fabric.bmc.readings import ReadingPlan, plan_readings

@@ -11,9 +11,9 @@ from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
-from django.utils.translation import gettext_noop
 from numpy.typing import NDArray
 
+from core.language import gettext_noop
 from telemetry.live.catalogue import CLOCK_STEP_SECONDS, Sample, SeriesEntry, is_repeat
 from telemetry.store.format import Values, encode
 from telemetry.store.models import Chunk, Gap

@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 
 from django.conf import settings
-from django.utils.translation import gettext_noop
 
+from core.language import gettext_noop
 from telemetry.instrumentation import metrics
 from telemetry.live.catalogue import ReadingContext, Sample
 from telemetry.store.batches import (

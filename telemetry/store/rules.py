@@ -23,9 +23,9 @@ from typing import Self
 
 import numpy as np
 from django.db import models
-from django.utils.translation import gettext_noop
 from numpy.typing import NDArray
 
+from core.language import gettext_noop
 from fabric.bmc.series import Quantity
 from telemetry.live.catalogue import BYTE_RATES, SeriesEntry
 from telemetry.store.format import EXACT_LIMIT, Integers, Values

@@ -15,11 +15,10 @@ import numpy as np
 import redis
 from django.conf import settings
 from django.db.models import Q
-from django.utils.translation import gettext_noop
 from numpy.typing import NDArray
 
 from core.errors import Invalid
-from core.language import _
+from core.language import _, gettext_noop
 from telemetry.instrumentation import metrics
 from telemetry.live import frames
 from telemetry.live.catalogue import SeriesEntry

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from django import template
-from django.utils.translation import gettext_noop
 
-from core.language import _
+from core.language import _, gettext_noop
 
 register = template.Library()
 NOTHING = gettext_noop("none")
