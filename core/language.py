@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from django.utils import translation
@@ -39,6 +40,14 @@ def gettext_noop(message: str) -> str:
 def english(text: str) -> str:
     """Return a text as logs and the database keep it."""
     return text.english if isinstance(text, Text) else text
+
+
+def joined(texts: Iterable[str], between: str = " ") -> Text:
+    """Return several texts as one."""
+    parts = list(texts)
+    text = Text(between.join(parts))
+    text.english = between.join(english(part) for part in parts)
+    return text
 
 
 def _text(found: str, message: str, values: dict[str, Any]) -> Text:

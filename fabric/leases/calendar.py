@@ -16,8 +16,10 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.dateparse import parse_date
+from django.utils.translation import gettext_noop
 
 from accounts.models import User
+from core.language import _
 from core.text import natural_key
 from fabric.inventory.models import Chassis, Device, HostPort
 from fabric.leases.models import Lease, LeaseItem
@@ -25,6 +27,7 @@ from fabric.leases.rules import TimeSpan
 
 # Of pages: a week, or five of them; of the API: 14 days, or 12 weeks.
 CalendarSpan = Literal["week", "month", "days", "weeks"]
+HOST_PORTS: Final = gettext_noop("host ports")  # where a calendar has drawers
 COLUMNS: Final[dict[CalendarSpan, int]] = {"week": 7, "month": 35, "days": 14, "weeks": 12}
 FROM_MONDAY: Final = {"week", "month", "weeks"}
 EARLIEST, LATEST = date(2000, 1, 1), date(2200, 1, 1)
@@ -62,7 +65,8 @@ class CalendarRow:
     @property
     def place(self) -> str:
         """The chassis and the drawer."""
-        return f"{self.chassis} {self.drawer}".strip()
+        drawer = _(self.drawer) if self.drawer == HOST_PORTS else self.drawer
+        return f"{self.chassis} {drawer}".strip()
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ class CalendarGrid:
                 label=name,
                 count=len(groups[name]),
                 is_whole=name in whole,
-                rows=tuple((row, self.cells(row)) for _, row in found if row is not None),
+                rows=tuple((row, self.cells(row)) for _name, row in found if row is not None),
             )
             for name, found in groupby(page.object_list, key=lambda line: line[0])
         ]
@@ -195,7 +199,7 @@ def _rows(
         is_seen = device.pk in mine or _any_own(person, held)
         if device.slot is None and not is_seen:
             continue  # parts of others outside slots are not disclosed
-        label = f"Slot {device.slot.number}" if device.slot else device.name
+        label = _("Slot {number}", number=device.slot.number) if device.slot else device.name
         about = f"{device.get_kind_display()} {device.name}" if is_seen and device.slot else ""
         order, place = (drawer.number, drawer.name) if drawer else (10**6, "")
         found.append(_row(person, (names[device.chassis_id], order, place), (label, about), held))
@@ -206,10 +210,10 @@ def _rows(
         held = items.get(("host_port", port.pk), [])
         # Before and after its own lease a tenant sees no host there.
         is_seen = person.is_administrator or port.tenant_id == person.tenant_id
-        about = (port.host.name if port.host else "no host") if is_seen else ""
-        place = (names[port.chassis_id], 10**7, "host ports")
-        found.append(_row(person, place, (f"Host port {port.label}", about), held))
-    return tuple(row for _, row in sorted(found, key=lambda one: one[0]))
+        about = (port.host.name if port.host else _("no host")) if is_seen else ""
+        place = (names[port.chassis_id], 10**7, HOST_PORTS)
+        found.append(_row(person, place, (_("Host port {label}", label=port.label), about), held))
+    return tuple(row for _place, row in sorted(found, key=lambda one: one[0]))
 
 
 def _any_own(person: User, items: Iterable[LeaseItem]) -> bool:
@@ -232,8 +236,8 @@ def _row(
 
 def _block(person: User, item: LeaseItem) -> CalendarBlock:
     if not _is_own(person, item):
-        return CalendarBlock("in use", _span(item), None, "other")
-    text = item.lease.tenant_name if person.is_administrator else f"Lease {item.lease_id}"
+        return CalendarBlock(_("in use"), _span(item), None, "other")
+    text = item.lease.tenant_name if person.is_administrator else _("Lease {lease}", lease=item.lease_id)
     return CalendarBlock(text, _span(item), item.lease_id, item.lease.state)
 
 

@@ -17,6 +17,7 @@ from typing import Final
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounts.access import SITE_NAME, require_administrator, require_composer
 from accounts.approvals.services import two_people
@@ -26,6 +27,7 @@ from accounts.models import User
 from core.enqueue import enqueue
 from core.errors import Conflict, FalconWebError, Forbidden, Invalid
 from core.failpoints import failpoint
+from core.language import _, english
 from fabric.inventory.locks import lock_chassis, lock_parts
 from fabric.inventory.models import Chassis, Device, HostPort
 from fabric.leases import emails
@@ -70,19 +72,22 @@ def lease_extension_request(*, person: User, lease: Lease, ends_at: datetime, no
     """
     with audited(Action.LEASE_EXTENSION_REQUEST, actor=person, target=target_of(lease)) as act:
         row = lock_lease(person, lease)
-        require_composer(person, "change leases")
+        require_composer(person, _("change leases"))
         if person.is_administrator:
-            raise Forbidden("Administrators set the end directly.")
+            raise Forbidden(_("Administrators set the end directly."))
         _check_extendable(row)
         if row.ends_at is None:
-            raise Conflict(f"Lease {row.pk} has no end: there is nothing to extend.")
+            raise Conflict(_("Lease {lease} has no end: there is nothing to extend.", lease=row.pk))
         _check_end(ends_at, after=row.ends_at)
         check_not_booked(booked_parts(row), TimeSpan(row.ends_at, ends_at), but=row, person=person)
         # Administrators get an e-mail of each.
         requests = row.events.filter(at__gt=timezone.now() - DAY, sentence__startswith=EXTENSION_PREFIX)
         if requests.count() >= MAX_EXTENSION_REQUESTS_PER_DAY:
             raise Conflict(
-                f"Another end was requested {MAX_EXTENSION_REQUESTS_PER_DAY} times within a day. Wait for a decision."
+                _(
+                    "Another end was requested {count} times within a day. Wait for a decision.",
+                    count=MAX_EXTENSION_REQUESTS_PER_DAY,
+                )
             )
         row.extension_to, row.extension_note = ends_at, clean_text(note)
         row.extension_by_name = person.get_username()
@@ -100,7 +105,7 @@ def lease_extension_decline(*, person: User, lease: Lease, reason: str = "") -> 
         require_administrator(person)
         row = lock_lease(person, lease)
         if row.extension_to is None:
-            raise Conflict(f"The request for another end of lease {row.pk} is no longer open.")
+            raise Conflict(_("The request for another end of lease {lease} is no longer open.", lease=row.pk))
         why = clean_text(reason)
         act.before = {"asked for": row.extension_to.isoformat()}
         _clear_extension(row)
@@ -137,7 +142,7 @@ def lease_extend(
         row.ends_at, row.warned_seconds = ends_at, None
         _clear_extension(row)
         row.save(update_fields=["ends_at", "warned_seconds", "extension_to", "extension_note", "extension_by_name"])
-        passed = f" Over the quota on {person.get_username()}'s word: {' '.join(over)}" if over else ""
+        passed = f" Over the quota on {person.get_username()}'s word: {' '.join(map(english, over))}" if over else ""
         timeline_add(
             row, person.get_username(), f"Its end is set: {format_end(ends_at)}.{passed} {clean_text(reason)}".strip()
         )
@@ -155,21 +160,24 @@ def lease_return(*, person: User, lease: Lease, items: Collection[LeaseItem] | N
     """
     with audited(Action.LEASE_RETURN, actor=person, target=target_of(lease)) as act:
         row = lock_lease(person, lease)
-        require_composer(person, "change leases")
+        require_composer(person, _("change leases"))
         if row.state != Lease.State.ACTIVE:
-            raise Conflict(f"Lease {row.pk} is '{row.get_state_display()}': only an active one can be returned.")
+            state = row.get_state_display()
+            raise Conflict(
+                _("Lease {lease} is '{state}': only an active one can be returned.", lease=row.pk, state=state)
+            )
         act.before = lease_audit_values(row)
         name = person.get_username()
         held = {item.pk: item for item in row.items.filter(released_at=None)}
         part = set(held) if items is None else {item.pk for item in items}
         if not part <= set(held):
-            raise Conflict("Some of that is no longer part of this lease. Reload, then choose again.")
+            raise Conflict(_("Some of that is no longer part of this lease. Reload, then choose again."))
         if not part:
-            raise Invalid("Choose what to return.", errors={"items": "Choose at least one."})
+            raise Invalid(_("Choose what to return."), errors={"items": _("Choose at least one.")})
         now = timezone.now()
         if part == set(held):
             returning = row
-            timeline_add(row, name, "Returned before its end.")
+            timeline_add(row, name, gettext_noop("Returned before its end."))
         else:
             names = ", ".join(held[pk].name for pk in sorted(part))
             returning = _split(row, part)
@@ -197,15 +205,21 @@ def _clear_extension(lease: Lease) -> None:
 
 def _check_extendable(lease: Lease) -> None:
     if lease.state not in Lease.BOOKED:
-        raise Conflict(f"Lease {lease.pk} is '{lease.get_state_display()}': its end cannot be changed.")
+        raise Conflict(
+            _(
+                "Lease {lease} is '{state}': its end cannot be changed.",
+                lease=lease.pk,
+                state=lease.get_state_display(),
+            )
+        )
 
 
 def _check_end(ends_at: datetime | None, *, after: datetime) -> None:
     sentence = ""
     if ends_at is not None and ends_at <= after:
-        sentence = f"The end must come after {format_instant(after)}."
+        sentence = _("The end must come after {time}.", time=format_instant(after))
     elif ends_at is not None and ends_at > timezone.now() + MAX_DURATION:
-        sentence = "The end is more than ten years from now."
+        sentence = _("The end is more than ten years from now.")
     if sentence:
         raise Invalid(sentence, errors={"ends_at": sentence})
 
@@ -331,7 +345,7 @@ def _detach(lease: Lease, attached: Sequence[Device], waits: str) -> None:
                 lease.plan = _return_plan(lease, attached)
             trouble = waits
         except FalconWebError as error:
-            trouble = error.sentence
+            trouble = english(error.sentence)
     if trouble and lease.tries == 0:
         lease.tries, lease.tried_at = 1, now
     lease.trouble = trouble

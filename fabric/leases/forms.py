@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from django import forms
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from accounts.models import Tenant
 from core.forms import MinuteField
+from core.language import _
 from fabric.inventory.models import Chassis
 from fabric.leases.models import KINDS
 from fabric.leases.quotas import MAX_LIMIT, QuotaLimits
 from fabric.leases.rules import RequestedParts
 from fabric.leases.services import MAX_COUNT, MAX_TEXT_LENGTH
 
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
 
-def _note(label: str, help_text: str = "") -> forms.CharField:
+
+KINDS_REQUESTED: Final = {
+    "gpu": gettext_noop("GPUs"),
+    "nvme": gettext_noop("NVMe drives"),
+    "nic": gettext_noop("NICs"),
+    "custom": gettext_noop("Custom devices"),
+    "host_port": gettext_noop("Host ports"),
+}
+
+
+def _note(label: _StrOrPromise, help_text: _StrOrPromise = "") -> forms.CharField:
     return forms.CharField(
         label=label,
         required=False,
@@ -37,21 +51,26 @@ def _number(label: str, most: int) -> forms.IntegerField:
 
 
 class LeasePeriodForm(forms.Form):
-    starts_at = MinuteField(label="Start", required=False, help_text="Empty: as soon as it is approved.")
-    ends_at = MinuteField(label="End", required=False, help_text="Empty: until further notice.")
+    starts_at = MinuteField(
+        label=gettext_lazy("Start"), required=False, help_text=gettext_lazy("Empty: as soon as it is approved.")
+    )
+    ends_at = MinuteField(
+        label=gettext_lazy("End"), required=False, help_text=gettext_lazy("Empty: until further notice.")
+    )
 
 
 class LeaseRequestForm(LeasePeriodForm):
     """A tenant's request: a number of parts of each kind."""
 
-    note = _note("What for", "Administrators read it when they decide.")
+    note = _note(gettext_lazy("What for"), gettext_lazy("Administrators read it when they decide."))
 
     def __init__(self, *args: Any, chassis: Iterable[Chassis], **options: Any) -> None:
         super().__init__(*args, **options)
-        known = [("", "any chassis"), *((str(one.pk), one.name) for one in chassis)]
+        known = [("", _("any chassis")), *((str(one.pk), one.name) for one in chassis)]
         for kind, label in KINDS:
-            self.fields[f"count_{kind}"] = _number(f"{label}s" if kind != "custom" else "Custom devices", MAX_COUNT)
-            self.fields[f"chassis_{kind}"] = forms.ChoiceField(label=f"{label}: where", required=False, choices=known)
+            self.fields[f"count_{kind}"] = _number(_(KINDS_REQUESTED[kind]), MAX_COUNT)
+            where = _("{kind}: where", kind=label)
+            self.fields[f"chassis_{kind}"] = forms.ChoiceField(label=where, required=False, choices=known)
 
     def wishes(self) -> list[RequestedParts]:
         """Return the requested parts of a valid form."""
@@ -77,11 +96,11 @@ class LeaseRequestForm(LeasePeriodForm):
 
 
 class QuotaOverrideForm(LeasePeriodForm):
-    override = forms.BooleanField(label="Allow over quota", required=False)
+    override = forms.BooleanField(label=gettext_lazy("Allow over quota"), required=False)
 
 
 class LeaseDecisionForm(QuotaOverrideForm):
-    reason = _note("Word to the tenant")
+    reason = _note(gettext_lazy("Word to the tenant"))
 
     field_order = ["starts_at", "ends_at", "reason", "override"]
 
@@ -89,19 +108,21 @@ class LeaseDecisionForm(QuotaOverrideForm):
 class LeaseGrantForm(QuotaOverrideForm):
     """A lease that an administrator creates without a request."""
 
-    tenant = forms.ModelChoiceField(label="Tenant", queryset=Tenant.objects.all(), empty_label="Choose a tenant")
-    note = _note("What for")
+    tenant = forms.ModelChoiceField(
+        label=gettext_lazy("Tenant"), queryset=Tenant.objects.all(), empty_label=gettext_lazy("Choose a tenant")
+    )
+    note = _note(gettext_lazy("What for"))
 
     field_order = ["tenant", "starts_at", "ends_at", "note", "override"]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.fields["starts_at"].help_text = "Empty: now."
+        self.fields["starts_at"].help_text = _("Empty: now.")
 
 
 class LeaseExtensionForm(forms.Form):
-    ends_at = MinuteField(label="New end")
-    note = _note("Why")
+    ends_at = MinuteField(label=gettext_lazy("New end"))
+    note = _note(gettext_lazy("Why"))
 
 
 class LeaseEndForm(LeaseDecisionForm):
@@ -114,8 +135,8 @@ class QuotaForm(forms.Form):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         for kind, label in KINDS:
-            for what, words in (("once", "at a time"), ("hours", "hours a month")):
-                self.fields[f"{what}_{kind}"] = _number(f"{label}: {words}", MAX_LIMIT)
+            self.fields[f"once_{kind}"] = _number(_("{kind}: at a time", kind=label), MAX_LIMIT)
+            self.fields[f"hours_{kind}"] = _number(_("{kind}: hours a month", kind=label), MAX_LIMIT)
 
     def limits(self) -> dict[str, QuotaLimits]:
         values = self.cleaned_data

@@ -18,6 +18,7 @@ from accounts.audit.actions import Action
 from accounts.audit.services import audit_record, audited, target_of
 from accounts.models import Tenant, User
 from core.errors import Conflict, Forbidden, NotFound
+from core.language import _
 from fabric.inventory.locks import lock_parts, lock_tenants
 from fabric.inventory.models import Device, HostPort, LeasablePart
 from fabric.leases.models import Lease, LeaseItem, Tenure
@@ -104,7 +105,7 @@ def grants_set(
         tenants = _tenants_after(tenant, Device, devices)
         port_tenants = _tenants_after(tenant, HostPort, host_ports)
         if seen is not None and seen != ownership_revision():
-            raise Conflict("Somebody changed grants since you opened the page. Check them, then choose again.")
+            raise Conflict(_("Somebody changed grants since you opened the page. Check them, then choose again."))
         lock_parts(devices=tenants, host_ports=port_tenants)
         moved = _grant_devices(person, tenants, may_take={one.pk for one in take if isinstance(one, Device)})
         moved += _grant_host_ports(person, port_tenants, may_take={one.pk for one in take if isinstance(one, HostPort)})
@@ -130,7 +131,7 @@ def _create_lease(person: User, tenant: Tenant | None, granted: Sequence[Leasabl
 
 def _require_administrator(person: User) -> None:
     if not person.is_administrator:
-        raise Forbidden("Only an administrator may change the grants of a tenant.")
+        raise Forbidden(_("Only an administrator may change the grants of a tenant."))
 
 
 def _tenants_after(
@@ -146,14 +147,14 @@ def _grant_devices(person: User, tenants: dict[int, Tenant | None], *, may_take:
         Device.objects.select_related("tenant", "slot__drawer", "chassis").filter(pk__in=tenants).order_by("pk")
     )
     if len(rows) != len(tenants):
-        raise NotFound("There is no such device.")
+        raise NotFound(_("There is no such device."))
     changed = [row for row in rows if row.tenant != tenants[row.pk]]
     # A tenant's open operation on a device, its drawer's mode or its port would affect its next tenant.
     around = Q(drawer__slots__device__in=changed, kind=Operation.Kind.MODE) | Q(port__slot__device__in=changed)
     operations = Operation.objects.open().filter(Q(device__in=changed) | Q(around, tenant__isnull=False))
     operation = operations.select_related("device").first()
     if operation is not None:
-        raise Conflict(_busy_sentence(operation, operation.device.name if operation.device else "The device"))
+        raise Conflict(_busy_sentence(operation, operation.device.name if operation.device else _("The device")))
     for row in changed:
         name = f"{row.name} ({row.chassis.name}{f' {row.slot.drawer.name}' if row.slot and row.slot.drawer else ''})"
         _check_may_take(name, row.tenant, tenants[row.pk], allowed=row.pk in may_take)
@@ -164,7 +165,7 @@ def _grant_host_ports(person: User, tenants: dict[int, Tenant | None], *, may_ta
     """Change the tenants of the host ports; their rows are locked."""
     rows = list(HostPort.objects.select_related("tenant", "chassis").filter(pk__in=tenants).order_by("pk"))
     if len(rows) != len(tenants):
-        raise NotFound("There is no such host port.")
+        raise NotFound(_("There is no such host port."))
     changed = [row for row in rows if row.tenant != tenants[row.pk]]
     # A device that is being moved to or from the port would arrive at another tenant's host.
     around = Q(drawer__host_ports__in=changed, kind=Operation.Kind.MODE) | Q(port__host_port__in=changed)
@@ -173,10 +174,9 @@ def _grant_host_ports(person: User, tenants: dict[int, Tenant | None], *, may_ta
     if operation is not None:
         ends = {operation.source_id, operation.target_id}
         port = next((row for row in changed if row.pk in ends), changed[0])
-        raise Conflict(_busy_sentence(operation, f"Host port {port.label} ({port.chassis.name})"))
+        raise Conflict(_busy_sentence(operation, _host_port_label(port)))
     for row in changed:
-        name = f"Host port {row.label} ({row.chassis.name})"
-        _check_may_take(name, row.tenant, tenants[row.pk], allowed=row.pk in may_take)
+        _check_may_take(_host_port_label(row), row.tenant, tenants[row.pk], allowed=row.pk in may_take)
     return _change_ownership(person, changed, tenants)
 
 
@@ -205,13 +205,25 @@ def _owned_counts(tenant: Tenant) -> dict[str, object]:
 def _check_may_take(name: str, holder: Tenant | None, tenant: Tenant | None, *, allowed: bool) -> None:
     # Freeing takes nothing from anybody by mistake: the part was named, and its tenant is the one who loses it.
     if holder is not None and tenant is not None and not allowed:
-        raise Conflict(f"{name} is granted to {holder.name}. Take it from them explicitly, or unassign it there first.")
+        raise Conflict(
+            _(
+                "{part} is granted to {tenant}. Take it from them explicitly, or unassign it there first.",
+                part=name,
+                tenant=holder.name,
+            )
+        )
+
+
+def _host_port_label(row: HostPort) -> str:
+    return _("Host port {label} ({chassis})", label=row.label, chassis=row.chassis.name)
 
 
 def _busy_sentence(operation: Operation, what: str) -> str:
-    return (
-        f"{what} cannot be granted now: {operation.requested_by_name} asked to '{operation.summary}', which has not"
-        " ended."
+    return _(
+        "{part} cannot be granted now: {name} asked to '{operation}', which has not ended.",
+        part=what,
+        name=operation.requested_by_name,
+        operation=operation.summary,
     )
 
 

@@ -16,6 +16,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.dispatch import receiver
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounts.access import SITE_NAME
 from accounts.audit.actions import Action
@@ -77,11 +78,13 @@ def lease_start(lease: Lease) -> None:
             row.state, row.ended_at = Lease.State.ENDED, now
             row.save(update_fields=["state", "ended_at"])
             row.items.filter(released_at=None).update(released_at=now)
-            timeline_add(row, SITE_NAME, "Its time passed while the site was not running: nothing was taken.")
+            timeline_add(
+                row, SITE_NAME, gettext_noop("Its time passed while the site was not running: nothing was taken.")
+            )
             return
         row.state = Lease.State.ACTIVE
         row.save(update_fields=["state"])
-        timeline_add(row, SITE_NAME, "Started.")
+        timeline_add(row, SITE_NAME, gettext_noop("Started."))
         if awaited := lease_acquire(row, by=SITE_NAME):
             sentence = f"{awaited} of its parts are not available yet, and follow as soon as they are."
             timeline_add(row, SITE_NAME, sentence)
@@ -116,7 +119,9 @@ def lease_end(lease: Lease) -> None:
         row.state, row.extension_to = Lease.State.ENDING, None
         row.save(update_fields=["state", "extension_to"])
         timeline_add(
-            row, SITE_NAME, "It has ended: attached devices are detached, then everything returns to the pool."
+            row,
+            SITE_NAME,
+            gettext_noop("It has ended: attached devices are detached, then everything returns to the pool."),
         )
         audit_record(action=Action.LEASE_END, actor=None, target=target_of(row), after=lease_audit_values(row))
     failpoint("lease.ended")

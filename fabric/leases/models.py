@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Tenant
 from accounts.visibility import TenantQuerySet
@@ -16,7 +17,7 @@ from fabric.operations.models import Plan
 
 HOST_PORT: Final = "host_port"
 # What can be leased: each kind of device, and host ports.
-KINDS: Final = [*Device.Kind.choices, (HOST_PORT, "Host port")]
+KINDS: Final = [*Device.Kind.choices, (HOST_PORT, gettext_lazy("Host port"))]
 
 
 class Lease(models.Model):
@@ -25,13 +26,13 @@ class Lease(models.Model):
     class State(models.TextChoices):
         """The state of a lease. DECLINED, WITHDRAWN and ENDED are final."""
 
-        REQUESTED = "requested", "Waiting for a decision"
-        DECLINED = "declined", "Declined"
-        WITHDRAWN = "withdrawn", "Withdrawn"
-        APPROVED = "approved", "Approved"  # starts later
-        ACTIVE = "active", "Active"
-        ENDING = "ending", "Returning"  # its end has passed: attached devices are detached first
-        ENDED = "ended", "Ended"
+        REQUESTED = "requested", gettext_lazy("Waiting for a decision")
+        DECLINED = "declined", gettext_lazy("Declined")
+        WITHDRAWN = "withdrawn", gettext_lazy("Withdrawn")
+        APPROVED = "approved", gettext_lazy("Approved")  # starts later
+        ACTIVE = "active", gettext_lazy("Active")
+        ENDING = "ending", gettext_lazy("Returning")  # its end has passed: attached devices are detached first
+        ENDED = "ended", gettext_lazy("Ended")
 
     OPEN = ("requested", "approved", "active", "ending")
     BOOKED = ("approved", "active")  # those whose time is reserved

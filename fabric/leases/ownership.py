@@ -17,17 +17,19 @@ from django.db import transaction
 from django.db.models import Q
 from django.dispatch import receiver
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounts.access import SITE_NAME, actor_name
 from accounts.models import Tenant, User
 from core.database import lock_rows
 from core.errors import Conflict
+from core.language import _
 from fabric.history.services import attachments_record
 from fabric.inventory.labels import part_name
 from fabric.inventory.locks import lock_parts
 from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
 from fabric.leases.models import Lease, LeaseEvent, LeaseItem, Tenure, kind_of
-from fabric.leases.rules import TimeSpan, format_end, format_instant
+from fabric.leases.rules import TimeSpan, end_label, format_end, format_instant
 from fabric.operations.models import Operation
 from fabric.signals import access_changed, chassis_removing, device_replaced
 
@@ -131,7 +133,7 @@ def leases_end_empty(pks: Iterable[int], *, by: str) -> None:
             continue
         lease.state, lease.ended_at, lease.trouble, lease.extension_to = Lease.State.ENDED, now, "", None
         lease.save(update_fields=["state", "ended_at", "trouble", "extension_to"])
-        timeline_add(lease, by, "Everything that it included is returned: the lease has ended.")
+        timeline_add(lease, by, gettext_noop("Everything that it included is returned: the lease has ended."))
 
 
 def timeline_add(lease: Lease, by: str, sentence: str) -> None:
@@ -206,12 +208,18 @@ def check_not_booked(
         return
     item, lease = found[0], found[0].lease
     if person is not None and not person.is_administrator and lease.tenant_id != person.tenant_id:
-        raise Conflict(f"{item.name} is in use from {format_instant(lease.starts_at)} on. Choose an end before that.")
-    raise Conflict(
-        f"{item.name} is {'held by' if item.taken_at else 'promised to'} {lease.tenant_name} {format_period(lease)}"
-        f" (lease {lease.pk}).",
-        lease=lease.pk,
-    )
+        start = format_instant(lease.starts_at)
+        raise Conflict(_("{part} is in use from {start} on. Choose an end before that.", part=item.name, start=start))
+    values = {
+        "part": item.name,
+        "tenant": lease.tenant_name,
+        "start": format_instant(lease.starts_at),
+        "end": end_label(lease.ends_at),
+        "lease": lease.pk,
+    }
+    if item.taken_at:
+        raise Conflict(_("{part} is held by {tenant} from {start} {end} (lease {lease}).", **values), lease=lease.pk)
+    raise Conflict(_("{part} is promised to {tenant} from {start} {end} (lease {lease}).", **values), lease=lease.pk)
 
 
 def booked_parts(lease: Lease) -> list[LeasablePart]:
@@ -227,7 +235,7 @@ def lease_acquire(lease: Lease, *, by: str) -> int:
     """
     tenant = lease.tenant
     if tenant is None:
-        raise Conflict(f"The tenant of lease {lease.pk} was removed.")
+        raise Conflict(_("The tenant of lease {lease} was removed.", lease=lease.pk))
     items = lease.items.filter(released_at=None, taken_at=None)
     pending = list(items)
     lock_parts(devices=[one.device_id for one in pending], host_ports=[one.host_port_id for one in pending])

@@ -9,6 +9,7 @@ from typing import Any
 from django.core.paginator import Page, Paginator
 
 from accounts.models import Tenant
+from core.language import _
 from core.text import natural_key
 from fabric.inventory.models import Device, HostPort, LeasablePart
 from fabric.operations.models import Operation
@@ -49,15 +50,15 @@ def ownership_table() -> list[OwnedPartGroup]:
     groups: dict[tuple[str, int, str], OwnedPartGroup] = {}
     for port in HostPort.objects.select_related("chassis", "drawer", "host", "tenant"):
         place = f"{port.chassis.name} {port.drawer.name if port.drawer else ''}".strip()
-        host = port.host.name if port.host else "no host"
-        row = OwnedPartRow(port, place, host, ("missing",) if port.missing_since else ())
+        host = port.host.name if port.host else _("no host")
+        row = OwnedPartRow(port, place, host, (_("missing"),) if port.missing_since else ())
         _group(groups, port.chassis.name, port.drawer).host_ports.append(row)
     devices = Device.objects.select_related("chassis", "slot__drawer", "tenant", "host_port__host", "host_port__tenant")
     for device in devices:
         drawer = device.slot.drawer if device.slot else None
         at = device.host_port
-        place = f"{device.chassis.name} {device.slot.name if device.slot else 'outside slots'}"
-        host = f"{at.host.name if at.host else 'no host'} ({at.label})" if at else "no host"
+        place = f"{device.chassis.name} {device.slot.name if device.slot else _('outside slots')}"
+        host = f"{at.host.name if at.host else _('no host')} ({at.label})" if at else _("no host")
         row = OwnedPartRow(device, place, host, _row_notes(device, busy))
         _group(groups, device.chassis.name, drawer).devices.append(row)
     return [groups[key] for key in sorted(groups, key=lambda key: (natural_key(key[0].casefold()), key))]
@@ -101,11 +102,13 @@ def _group(groups: dict[tuple[str, int, str], OwnedPartGroup], chassis: str, dra
 def _row_notes(device: Device, busy: dict[int, str]) -> tuple[str, ...]:
     notes = []
     if device.missing_since:
-        notes.append("missing")
+        notes.append(_("missing"))
     if device.pk in busy:
-        notes.append(f"an operation is open: {busy[device.pk]}")
+        notes.append(_("an operation is open: {operation}", operation=busy[device.pk]))
     port = device.host_port
     if port is not None and device.tenant_id is not None and port.tenant_id != device.tenant_id:
-        whose = f"held by {port.tenant.name}" if port.tenant else "unassigned"
-        notes.append(f"its host port {port.label} is {whose}")
+        if port.tenant:
+            notes.append(_("its host port {label} is held by {tenant}", label=port.label, tenant=port.tenant.name))
+        else:
+            notes.append(_("its host port {label} is unassigned", label=port.label))
     return tuple(notes)

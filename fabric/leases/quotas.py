@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, astuple, dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from django.db.models import Q
-from django.utils import timezone
+from django.utils import timezone, translation
+from django.utils.translation import gettext_noop
 
 from accounts.access import require_administrator
 from accounts.approvals.models import Danger
@@ -18,18 +19,34 @@ from accounts.audit.actions import Action
 from accounts.audit.services import audited, target_of
 from accounts.models import Tenant, User
 from core.errors import Invalid
+from core.language import SOURCE_LANGUAGE, Text, _, _n
 from fabric.inventory.locks import lock_tenants
 from fabric.leases.models import KINDS, Lease, LeaseItem, Quota, Tenure
-from fabric.leases.rules import TimeSpan, max_concurrent, month_after, month_begin, month_of, seconds_by_month
+from fabric.leases.rules import (
+    TimeSpan,
+    max_concurrent,
+    month_after,
+    month_begin,
+    month_label,
+    month_of,
+    seconds_by_month,
+)
 
 MONTHS_AHEAD: Final = 12  # the horizon of leases without an end
 MAX_LIMIT: Final = 1_000_000
+COUNTED_KINDS: Final[dict[str, Callable[[int], Text]]] = {
+    "gpu": lambda count: _n("{count} GPU", "{count} GPUs", count),
+    "nvme": lambda count: _n("{count} NVMe drive", "{count} NVMe drives", count),
+    "nic": lambda count: _n("{count} NIC", "{count} NICs", count),
+    "custom": lambda count: _n("{count} custom device", "{count} custom devices", count),
+    "host_port": lambda count: _n("{count} host port", "{count} host ports", count),
+}
 KIND_NAMES: Final = {
-    "gpu": ("GPU", "GPUs"),
-    "nvme": ("NVMe drive", "NVMe drives"),
-    "nic": ("NIC", "NICs"),
-    "custom": ("custom device", "custom devices"),
-    "host_port": ("host port", "host ports"),
+    "gpu": gettext_noop("GPUs"),
+    "nvme": gettext_noop("NVMe drives"),
+    "nic": gettext_noop("NICs"),
+    "custom": gettext_noop("custom devices"),
+    "host_port": gettext_noop("host ports"),
 }
 
 
@@ -41,9 +58,9 @@ class QuotaLimits:
     most_hours_a_month: int | None = None
 
 
-def count_label(kind: str, number: int) -> str:
+def count_label(kind: str, number: int) -> Text:
     """Return '1 GPU', '2 GPUs'."""
-    return f"{number} {KIND_NAMES[kind][0 if number == 1 else 1]}"
+    return COUNTED_KINDS[kind](number)
 
 
 def quotas_proposal(*, tenant: Tenant, limits: Mapping[str, QuotaLimits], **_: Any) -> Proposal:
@@ -71,13 +88,13 @@ def quotas_set(*, person: User, tenant: Tenant, limits: Mapping[str, QuotaLimits
     """
     with audited(Action.QUOTA_SET, actor=person, target=target_of(tenant)) as act:
         require_administrator(person)
-        errors = {kind: "There is no such kind." for kind in limits if kind not in dict(KINDS)}
+        errors = {kind: _("There is no such kind.") for kind in limits if kind not in dict(KINDS)}
         for kind, one in limits.items():
             for number in (one.most_at_once, one.most_hours_a_month):
                 if number is not None and not 0 <= number <= MAX_LIMIT:
-                    errors[kind] = f"Give a number from 0 to {MAX_LIMIT}, or nothing for no limit."
+                    errors[kind] = _("Give a number from 0 to {largest}, or nothing for no limit.", largest=MAX_LIMIT)
         if errors:
-            raise Invalid("The quota cannot be used.", errors=errors)
+            raise Invalid(_("The quota cannot be used."), errors=errors)
         lock_tenants(tenant)
         act.before = _audit_values(tenant)
         kept = {kind: one for kind, one in limits.items() if one != QuotaLimits()}
@@ -99,8 +116,14 @@ def quota_objections(tenant: Tenant, counts: Counter[str], span: TimeSpan, *, bu
             others = [one.within(span) for one in _booked_spans(tenant, quota.kind, but)]
             most = max_concurrent([*others, *[span] * number])
             if most > quota.most_at_once:
-                held = count_label(quota.kind, most)
-                sentences.append(f"{tenant.name} would hold {held} at once; its quota is {quota.most_at_once}.")
+                sentences.append(
+                    _(
+                        "{tenant} would hold {parts} at once; its quota is {limit}.",
+                        tenant=tenant.name,
+                        parts=count_label(quota.kind, most),
+                        limit=quota.most_at_once,
+                    )
+                )
         if quota.most_hours_a_month is not None:
             sentences.append(_hours_objection(tenant, quota, number, span, but))
     return [sentence for sentence in sentences if sentence]
@@ -121,9 +144,13 @@ def _hours_objection(tenant: Tenant, quota: Quota, number: int, span: TimeSpan, 
     for month, seconds in sorted(own.items()):
         hours = (seconds + others.get(month, 0.0)) / 3600
         if hours > most:
-            return (
-                f"{tenant.name} would hold {KIND_NAMES[quota.kind][1]} for {hours:,.0f} hours in"
-                f" {month[0]}-{month[1]:02}; its quota is {most:,} a month."
+            return _(
+                "{tenant} would hold {kind} for {hours:,.0f} hours in {month}; its quota is {limit:,} a month.",
+                tenant=tenant.name,
+                kind=_(KIND_NAMES[quota.kind]),
+                hours=hours,
+                month=month_label(month),
+                limit=most,
             )
     return ""
 
@@ -143,7 +170,8 @@ def _booked_spans(tenant: Tenant, kind: str, but: Lease | None) -> list[TimeSpan
 
 
 def _audit_values(tenant: Tenant) -> dict[str, object]:
-    return {
-        one.get_kind_display(): {"at once": one.most_at_once, "hours a month": one.most_hours_a_month}
-        for one in Quota.objects.filter(tenant=tenant)
-    }
+    with translation.override(SOURCE_LANGUAGE):
+        return {
+            one.get_kind_display(): {"at once": one.most_at_once, "hours a month": one.most_hours_a_month}
+            for one in Quota.objects.filter(tenant=tenant)
+        }

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from core.language import Text, _, english
+
 Month = tuple[int, int]  # year, month
 
 
@@ -55,7 +57,7 @@ def max_concurrent(spans: Iterable[TimeSpan]) -> int:
                 steps.append((span.end, -1))
     most = now = 0
     # At one instant those that end come first: -1 sorts before 1.
-    for _, step in sorted(steps):
+    for _at, step in sorted(steps):
         now += step
         most = max(most, now)
     return most
@@ -107,9 +109,14 @@ def format_instant(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
-def format_end(at: datetime | None) -> str:
+def end_label(at: datetime | None) -> Text:
     """Return an end in the format of sentences."""
-    return f"until {format_instant(at)}" if at else "until further notice"
+    return _("until {end}", end=format_instant(at)) if at else _("until further notice")
+
+
+def format_end(at: datetime | None) -> str:
+    """Return an end in the format of sentences that are stored or sent."""
+    return english(end_label(at))
 
 
 TIME_UNITS: Final = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))

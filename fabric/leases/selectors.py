@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -16,18 +16,19 @@ from django.utils import timezone
 from accounts.models import User
 from accounts.selectors import tenant_assets
 from core.database import natural
+from core.language import Text, _, _n, joined
 from fabric.inventory.labels import part_name
 from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
 from fabric.leases.models import HOST_PORT, KINDS, Lease, LeaseItem, kind_of
 from fabric.leases.ownership import booked_items
 from fabric.leases.quotas import count_label
-from fabric.leases.rules import RequestedParts, TimeSpan, format_end, format_instant
+from fabric.leases.rules import RequestedParts, TimeSpan, end_label, format_instant
 from fabric.leases.usage import idle_items
 from fabric.operations.selectors import ATTACHMENT_CHECKS
 
 ENDING_SOON = timedelta(days=7)
 MAX_NOTE_LENGTH = 60
-KIND_ORDER = {kind: place for place, (kind, _) in enumerate(KINDS)}
+KIND_ORDER = {kind: place for place, (kind, _label) in enumerate(KINDS)}
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class LeaseCandidate:
 
     @property
     def kind_label(self) -> str:
-        return dict(KINDS)[self.kind]
+        return str(dict(KINDS)[self.kind])
 
 
 def lease_rows(person: User, *, state: str = "", tenant: int | None = None) -> QuerySet[Any]:
@@ -101,22 +102,36 @@ def lease_notices(person: User) -> list[LeaseNotice]:
     idle: dict[int, int] = Counter(item.lease_id for item in idle_items(rows))
     bad, rest = [], []
     for lease in sorted(rows, key=lambda one: (one.ends_at is None, one.ends_at or now, one.pk)):
-        whose = f"Lease {lease.pk} of {lease.tenant_name}" if person.is_administrator else f"Lease {lease.pk}"
+        if person.is_administrator:
+            whose = _("Lease {lease} of {tenant}", lease=lease.pk, tenant=lease.tenant_name)
+        else:
+            whose = _("Lease {lease}", lease=lease.pk)
         if lease.state == Lease.State.ENDING and lease.trouble:
-            bad.append(LeaseNotice(f"{whose} is over and cannot be returned yet: {lease.trouble}", lease.pk, bad=True))
+            sentence = _("{lease} is over and cannot be returned yet: {reason}", lease=whose, reason=lease.trouble)
+            bad.append(LeaseNotice(sentence, lease.pk, bad=True))
         elif lease.state == Lease.State.ENDING:
-            rest.append(LeaseNotice(f"{whose} is over: its parts are being returned.", lease.pk))
+            rest.append(LeaseNotice(_("{lease} is over: its parts are being returned.", lease=whose), lease.pk))
         elif lease.state == Lease.State.ACTIVE and lease.ends_at is not None and lease.ends_at - now < ENDING_SOON:
-            rest.append(LeaseNotice(f"{whose} ends at {format_instant(lease.ends_at)}.", lease.pk))
+            sentence = _("{lease} ends at {time}.", lease=whose, time=format_instant(lease.ends_at))
+            rest.append(LeaseNotice(sentence, lease.pk))
         if person.is_administrator and lease.state == Lease.State.REQUESTED:
-            who = f"{lease.asked_by_name} of {lease.tenant_name}"
-            sentence = f"Lease {lease.pk}: {who} asks for {requested_label(lease)}{_shortened(lease.note)}."
+            sentence = _(
+                "Lease {lease}: {name} of {tenant} asks for {parts}{note}.",
+                lease=lease.pk,
+                name=lease.asked_by_name,
+                tenant=lease.tenant_name,
+                parts=requested_label(lease),
+                note=_shortened(lease.note),
+            )
             rest.insert(0, LeaseNotice(sentence, lease.pk))
         elif person.is_administrator and lease.extension_to is not None:
-            rest.insert(0, LeaseNotice(f"{whose}: extension requested {format_end(lease.extension_to)}.", lease.pk))
+            sentence = _("{lease}: extension requested {end}.", lease=whose, end=end_label(lease.extension_to))
+            rest.insert(0, LeaseNotice(sentence, lease.pk))
         if number := idle.get(lease.pk, 0):
-            it = "unused device" if number == 1 else "unused devices"
-            rest.append(LeaseNotice(f"{whose} has {number} {it}.", lease.pk))
+            sentence = _n(
+                "{lease} has {count} unused device.", "{lease} has {count} unused devices.", number, lease=whose
+            )
+            rest.append(LeaseNotice(sentence, lease.pk))
     return bad + rest
 
 
@@ -138,7 +153,7 @@ def free_counts() -> dict[str, int]:
     found = dict(free)
     if ports := HostPort.objects.filter(tenant=None, missing_since=None).count():
         found[HOST_PORT] = ports
-    return {kind: found[kind] for kind, _ in KINDS if kind in found}
+    return {kind: found[kind] for kind, _label in KINDS if kind in found}
 
 
 def requested_parts(lease: Lease) -> list[RequestedParts]:
@@ -156,14 +171,16 @@ def lease_candidates(lease: Lease, span: TimeSpan) -> list[LeaseCandidate]:
     things = _leasable_parts(kinds)
     needed: dict[LeasablePart | None, str] = {}
     for item in booked_items(things, span, but=lease if lease.pk else None):
-        word = "held by" if item.taken_at else "promised to"
-        needed.setdefault(item.thing, f"{word} {item.lease.tenant_name} {format_end(item.lease.ends_at)}")
+        tenant, end = item.lease.tenant_name, end_label(item.lease.ends_at)
+        held = _("held by {tenant} {end}", tenant=tenant, end=end)
+        promised = _("promised to {tenant} {end}", tenant=tenant, end=end)
+        needed.setdefault(item.thing, held if item.taken_at else promised)
     if span.begin <= timezone.now():
         returning = LeaseItem.objects.filter(released_at=None, taken_at__isnull=False, lease__state=Lease.State.ENDING)
         for item in returning.select_related("lease", "device", "host_port"):
-            needed.setdefault(item.thing, f"still returning from {item.lease.tenant_name}")
+            needed.setdefault(item.thing, _("still returning from {tenant}", tenant=item.lease.tenant_name))
     near = set(HostPort.objects.filter(tenant=lease.tenant_id).values_list("chassis", "drawer"))
-    chassis = {pk for pk, _ in near}
+    chassis = {pk for pk, _drawer in near}
     free = [one for one in things if one not in needed]
     room = Counter(_drawer_key(one) for one in free)
 
@@ -195,7 +212,7 @@ def shortages(lease: Lease, found: Iterable[LeaseCandidate]) -> list[str]:
     for wish in requested_parts(lease):
         requested[wish.kind] += wish.count
     return [
-        f"{count_label(kind, number)} requested, {proposed[kind]} unassigned then."
+        _("{parts} requested, {count} unassigned then.", parts=count_label(kind, number), count=proposed[kind])
         for kind, number in requested.items()
         if proposed[kind] < number
     ]
@@ -238,10 +255,10 @@ def _drawer_key(one: LeasablePart) -> tuple[int, int]:
 
 def _attachment_label(one: LeasablePart) -> str:
     if isinstance(one, HostPort):
-        return one.host.name if one.host else "no host"
+        return one.host.name if one.host else _("no host")
     port = one.host_port
     if port is None:
-        return "no host"
+        return _("no host")
     return f"{port.host.name} ({port.label})" if port.host else port.label
 
 
@@ -258,13 +275,17 @@ def ownership_revision() -> str:
 def report_owned_counts(tenant_ids: list[int], **kwargs: Any) -> dict[int, list[str]]:
     """Return labels of what tenants own of the fabric, and of how many leases they have to come."""
     found: dict[int, list[str]] = {}
-    for model, one, more in ((Device, "device", "devices"), (HostPort, "host port", "host ports")):
+    counts: tuple[tuple[Any, Callable[[int], Text]], ...] = (
+        (Device, lambda count: _n("{count} device", "{count} devices", count)),
+        (HostPort, lambda count: _n("{count} host port", "{count} host ports", count)),
+    )
+    for model, label in counts:
         counted = model.objects.filter(tenant__in=tenant_ids).order_by().values_list("tenant").annotate(Count("pk"))
         for tenant_id, number in counted:
-            found.setdefault(tenant_id, []).append(f"{number} {one if number == 1 else more}")
+            found.setdefault(tenant_id, []).append(label(number))
     rows = Lease.objects.filter(tenant__in=tenant_ids, state__in=(Lease.State.REQUESTED, Lease.State.APPROVED))
     for tenant_id, number in rows.order_by().values_list("tenant").annotate(Count("pk")):
-        found.setdefault(tenant_id, []).append(f"{number} lease{'' if number == 1 else 's'} to come")
+        found.setdefault(tenant_id, []).append(_n("{count} lease to come", "{count} leases to come", number))
     return found
 
 
@@ -291,16 +312,16 @@ def _returning_items(person: User, devices: Collection[int], host_ports: Collect
 
 
 def _returning_label(item: LeaseItem) -> str:
-    return f"{item.name} is returning: lease {item.lease_id} is over. Ask for another one."
+    return _("{part} is returning: lease {lease} is over. Ask for another one.", part=item.name, lease=item.lease_id)
 
 
 ATTACHMENT_CHECKS.append(returning_reason)
 
 
-def requested_label(lease: Lease) -> str:
+def requested_label(lease: Lease) -> Text:
     names = dict(Chassis.objects.filter(pk__in=[one["chassis"] for one in lease.wishes]).values_list("pk", "name"))
     words = []
     for one in lease.wishes:
-        where = f" on {names[one['chassis']]}" if one["chassis"] in names else ""
-        words.append(f"{count_label(one['kind'], one['count'])}{where}")
-    return ", ".join(words) or "what is listed"
+        parts, where = count_label(one["kind"], one["count"]), names.get(one["chassis"])
+        words.append(_("{parts} on {chassis}", parts=parts, chassis=where) if where is not None else parts)
+    return joined(words, ", ") if words else _("what is listed")

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounts.access import require_administrator, require_composer
 from accounts.approvals.services import two_people
@@ -21,6 +22,7 @@ from accounts.audit.services import audited, target_of
 from accounts.models import Tenant, User
 from core.database import lock_rows
 from core.errors import Conflict, Forbidden, Invalid, NotFound
+from core.language import _, english, joined
 from fabric.inventory.locks import lock_parts, lock_tenants
 from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
 from fabric.leases import emails
@@ -57,17 +59,29 @@ def lease_request(
     with audited(Action.LEASE_REQUEST, actor=person) as act:
         tenant = person.tenant
         if person.is_administrator:
-            raise Forbidden("Administrators create leases directly.")
+            raise Forbidden(_("Administrators create leases directly."))
         if tenant is None or not person.may_compose:
-            raise Forbidden("Viewers cannot request leases. Ask an administrator for the role 'user'.")
+            raise Forbidden(_("Viewers cannot request leases. Ask an administrator for the role 'user'."))
         begin = _check_times(starts_at, ends_at)
         _check_requested_parts(person, wishes)
         lock_tenants(tenant)
         if Lease.objects.filter(tenant=tenant, state=Lease.State.REQUESTED).count() >= MAX_PENDING_REQUESTS:
-            raise Conflict(f"{MAX_PENDING_REQUESTS} requests of {tenant.name} wait for a decision. Withdraw one first.")
+            raise Conflict(
+                _(
+                    "{count} requests of {tenant} wait for a decision. Withdraw one first.",
+                    count=MAX_PENDING_REQUESTS,
+                    tenant=tenant.name,
+                )
+            )
         today = Lease.objects.filter(tenant=tenant, asked_at__gt=timezone.now() - DAY).exclude(wishes=[])
         if today.count() >= MAX_REQUESTS_PER_DAY:
-            raise Conflict(f"{tenant.name} has made {MAX_REQUESTS_PER_DAY} requests within a day. Try again tomorrow.")
+            raise Conflict(
+                _(
+                    "{tenant} has made {count} requests within a day. Try again tomorrow.",
+                    tenant=tenant.name,
+                    count=MAX_REQUESTS_PER_DAY,
+                )
+            )
         lease = Lease.objects.create(
             tenant=tenant,
             tenant_name=tenant.name,
@@ -78,7 +92,8 @@ def lease_request(
             asked_by=person,
             asked_by_name=person.get_username(),
         )
-        timeline_add(lease, lease.asked_by_name, f"Requested {requested_label(lease)}, {format_period(lease)}.")
+        parts = english(requested_label(lease))
+        timeline_add(lease, lease.asked_by_name, f"Requested {parts}, {format_period(lease)}.")
         emails.notify_requested(lease)
         act.target, act.after = target_of(lease), lease_audit_values(lease)
     return lease
@@ -157,7 +172,7 @@ def lease_decline(*, person: User, lease: Lease, reason: str = "") -> Lease:
         row.state, row.reason, row.ended_at = Lease.State.DECLINED, clean_text(reason), timezone.now()
         _decide(row, person)
         row.save(update_fields=["state", "reason", "ended_at", "decided_by", "decided_by_name", "decided_at"])
-        timeline_add(row, row.decided_by_name, f"Declined. {row.reason}".strip())
+        timeline_add(row, row.decided_by_name, f"{gettext_noop('Declined.')} {row.reason}".strip())
         emails.notify_decided(row)
         act.after = lease_audit_values(row)
     return row
@@ -167,15 +182,18 @@ def lease_withdraw(*, person: User, lease: Lease) -> Lease:
     """Withdraw a request, or an approved lease that has not started, as a user of the tenant or an administrator."""
     with audited(Action.LEASE_WITHDRAW, actor=person, target=target_of(lease)) as act:
         row = lock_lease(person, lease)
-        require_composer(person, "change leases")
+        require_composer(person, _("change leases"))
         if row.state not in {Lease.State.REQUESTED, Lease.State.APPROVED}:
-            raise Conflict(f"Lease {row.pk} is '{row.get_state_display()}': only what has not started is withdrawn.")
+            state = row.get_state_display()
+            raise Conflict(
+                _("Lease {lease} is '{state}': only what has not started is withdrawn.", lease=row.pk, state=state)
+            )
         act.before = lease_audit_values(row)
         now = timezone.now()
         row.state, row.ended_at, row.extension_to = Lease.State.WITHDRAWN, now, None
         row.save(update_fields=["state", "ended_at", "extension_to"])
         row.items.filter(released_at=None).update(released_at=now)
-        timeline_add(row, person.get_username(), "Withdrawn before it started.")
+        timeline_add(row, person.get_username(), gettext_noop("Withdrawn before it started."))
         emails.notify_withdrawn(row, person)
         act.after = lease_audit_values(row)
     return row
@@ -204,17 +222,18 @@ def lock_lease(person: User | None, lease: Lease) -> Lease:
     seen = rows.filter(pk=lease.pk).exists()
     row: Lease | None = lock_rows(Lease.objects.select_related("tenant").filter(pk=lease.pk)).first()
     if not seen or row is None:
-        raise NotFound("There is no such lease.")
+        raise NotFound(_("There is no such lease."))
     return row
 
 
 def check_quota(person: User, lease: Lease, kinds: Counter[str], span: TimeSpan, *, override: bool) -> list[str]:
     """Return the quotas that an administrator overrides; raises Conflict (`quota`) without `override`."""
     if lease.tenant is None:
-        raise Conflict(f"The tenant of lease {lease.pk} was removed.")
+        raise Conflict(_("The tenant of lease {lease} was removed.", lease=lease.pk))
     objections = quota_objections(lease.tenant, kinds, span, but=lease)
     if objections and not override:
-        raise Conflict(f"{' '.join(objections)} Allow it over quota, or choose less.", quota=objections)
+        advice = _("Allow it over quota, or choose less.")
+        raise Conflict(joined([*objections, advice]), quota=objections)
     return objections
 
 
@@ -232,13 +251,13 @@ def clean_text(typed: str) -> str:
     """Return a text for storage; raises Invalid for one that is too long."""
     text = typed.replace("\0", " ").strip()
     if len(text) > MAX_TEXT_LENGTH:
-        raise Invalid(f"The text is too long: at most {MAX_TEXT_LENGTH} characters.")
+        raise Invalid(_("The text is too long: at most {count} characters.", count=MAX_TEXT_LENGTH))
     return text
 
 
 def _book(person: User, lease: Lease, things: Sequence[LeasablePart], *, override: bool, word: str) -> None:
     if not things:
-        raise Invalid("Choose at least one device or host port.", errors={"things": "Choose at least one."})
+        raise Invalid(_("Choose at least one device or host port."), errors={"things": _("Choose at least one.")})
     things = _locked_parts(things)
     span = TimeSpan(lease.starts_at, lease.ends_at)
     check_not_booked(things, span, but=lease)
@@ -248,7 +267,7 @@ def _book(person: User, lease: Lease, things: Sequence[LeasablePart], *, overrid
     lease.state = Lease.State.ACTIVE if starts else Lease.State.APPROVED
     lease.save()
     items_add(lease, things)
-    passed = f" Over the quota on {lease.decided_by_name}'s word: {' '.join(over)}" if over else ""
+    passed = f" Over the quota on {lease.decided_by_name}'s word: {' '.join(map(english, over))}" if over else ""
     sentence = f"{word}: {parts_label(things)}, {format_period(lease)}.{passed} {lease.reason}".strip()
     timeline_add(lease, lease.decided_by_name, sentence)
     if starts and (awaited := lease_acquire(lease, by=lease.decided_by_name)):
@@ -269,10 +288,10 @@ def _locked_parts(things: Sequence[LeasablePart]) -> list[LeasablePart]:
         *HostPort.objects.select_related("chassis").filter(pk__in=host_ports),
     ]
     if len(rows) != len({(type(one), one.pk) for one in things}):
-        raise NotFound("Something that you chose is no longer there.")
+        raise NotFound(_("Something that you chose is no longer there."))
     for row in rows:
         if row.missing_since is not None:
-            raise Conflict(f"{row.name} is missing: the chassis no longer reports it. Choose another.")
+            raise Conflict(_("{part} is missing: the chassis no longer reports it. Choose another.", part=row.name))
     return rows
 
 
@@ -282,8 +301,10 @@ def _decide(lease: Lease, person: User) -> None:
 
 def _check_undecided(lease: Lease) -> None:
     if lease.state != Lease.State.REQUESTED:
-        by = f" by {lease.decided_by_name}" if lease.decided_by_name else ""
-        raise Conflict(f"Lease {lease.pk} is '{lease.get_state_display()}' already{by}.")
+        state, by = lease.get_state_display(), lease.decided_by_name
+        if by:
+            raise Conflict(_("Lease {lease} is '{state}' already by {name}.", lease=lease.pk, state=state, name=by))
+        raise Conflict(_("Lease {lease} is '{state}' already.", lease=lease.pk, state=state))
 
 
 def _check_times(starts_at: datetime | None, ends_at: datetime | None) -> datetime:
@@ -291,30 +312,36 @@ def _check_times(starts_at: datetime | None, ends_at: datetime | None) -> dateti
     now = timezone.now()
     errors = {}
     if starts_at is not None and starts_at < now - START_TOLERANCE:
-        errors["starts_at"] = "The start is in the past. Leave it empty to start immediately."
+        errors["starts_at"] = _("The start is in the past. Leave it empty to start immediately.")
     begin = max(starts_at or now, now)
     if begin > now + MAX_DURATION:
-        errors["starts_at"] = "The start is more than ten years from now."
+        errors["starts_at"] = _("The start is more than ten years from now.")
     elif ends_at is not None and ends_at <= begin:
-        errors["ends_at"] = "The end must come after the start."
+        errors["ends_at"] = _("The end must come after the start.")
     elif ends_at is not None and ends_at > begin + MAX_DURATION:
-        errors["ends_at"] = "The end is more than ten years after the start."
+        errors["ends_at"] = _("The end is more than ten years after the start.")
     if errors:
-        raise Invalid(" ".join(errors.values()), errors=errors)
+        raise Invalid(joined(errors.values()), errors=errors)
     return begin
 
 
 def _check_requested_parts(person: User, wishes: Sequence[RequestedParts]) -> None:
     if not 1 <= len(wishes) <= MAX_REQUEST_LINES:
         raise Invalid(
-            f"Ask for at least one thing, in at most {MAX_REQUEST_LINES} lines.",
-            errors={"wishes": "Ask for something."},
+            _("Ask for at least one thing, in at most {count} lines.", count=MAX_REQUEST_LINES),
+            errors={"wishes": _("Ask for something.")},
         )
     seen = set(Chassis.objects.visible_to(person).values_list("pk", flat=True))
     for wish in wishes:
         if wish.kind not in dict(KINDS):
-            raise Invalid(f"'{wish.kind[:50]}' is not a kind that can be leased.", errors={"wishes": "Choose a kind."})
+            raise Invalid(
+                _("'{kind}' is not a kind that can be leased.", kind=wish.kind[:50]),
+                errors={"wishes": _("Choose a kind.")},
+            )
         if not 1 <= wish.count <= MAX_COUNT:
-            raise Invalid("Ask for 1 to 1000 of a kind.", errors={"wishes": f"Give a number from 1 to {MAX_COUNT}."})
+            raise Invalid(
+                _("Ask for 1 to 1000 of a kind."),
+                errors={"wishes": _("Give a number from 1 to {largest}.", largest=MAX_COUNT)},
+            )
         if wish.chassis is not None and wish.chassis not in seen:
-            raise NotFound("There is no such chassis.")
+            raise NotFound(_("There is no such chassis."))

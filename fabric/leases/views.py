@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from django import forms
 from django.conf import settings
@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import person_of, require_composer
@@ -27,6 +28,7 @@ from core.database import natural
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
 from core.forms import service_errors_in
+from core.language import _, joined
 from core.text import parse_id
 from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
 from fabric.leases.calendar import CalendarSpan, lease_calendar, parse_first_day
@@ -77,11 +79,11 @@ from fabric.leases.usage import (
 )
 
 ROWS_A_PAGE = 25
-REQUESTED = "Requested. An administrator will approve or decline it."
+REQUESTED: Final = gettext_noop("Requested. An administrator will approve or decline it.")
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Leases", "Compose", 5))
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry(gettext_noop("Leases"), "Compose", 5))
 def leases(request: HttpRequest) -> HttpResponse:
     """Show requested, current or future, and ended leases; `page` is of the last."""
     person = person_of(request)
@@ -126,9 +128,9 @@ def lease_request_page(request: HttpRequest) -> HttpResponse:
                 ends_at=values["ends_at"],
                 note=values["note"],
             )
-            messages.success(request, REQUESTED)
+            messages.success(request, _(REQUESTED))
             for sentence in _objections(row):
-                messages.warning(request, f"{sentence} An administrator can allow it over quota.")
+                messages.warning(request, joined([sentence, _("An administrator can allow it over quota.")]))
             return redirect("fabric:lease", pk=row.pk)
     elif request.method == "POST" and not person.may_compose:
         lease_request(person=person, wishes=[], starts_at=None, ends_at=None)  # says why not
@@ -145,7 +147,9 @@ def lease_give_page(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         with service_errors_in(form):
             row = lease_give(person=by, things=_selected_parts(request), **form.cleaned_data)
-            messages.success(request, f"Lease {row.pk} was created for {row.tenant_name}.")
+            messages.success(
+                request, _("Lease {lease} was created for {tenant}.", lease=row.pk, tenant=row.tenant_name)
+            )
             return redirect("fabric:lease", pk=row.pk)
     found = lease_candidates(Lease(starts_at=timezone.now()), TimeSpan(timezone.now(), None))
     context = {"form": form, "choice": _part_choice(request, found)}
@@ -160,7 +164,8 @@ def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
     row = row_or_404(lease_rows(by), pk, "lease")
     if row.state != Lease.State.REQUESTED:
         if request.method == "POST":
-            messages.error(request, f"Lease {row.pk} is already '{row.get_state_display()}'.")
+            state = row.get_state_display()
+            messages.error(request, _("Lease {lease} is already '{state}'.", lease=row.pk, state=state))
         return redirect("fabric:lease", pk=row.pk)
     now = timezone.now()
     starts_at = row.starts_at if row.starts_at > now else None
@@ -186,7 +191,7 @@ def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
 @declare(Audience.OBJECT_VIEWERS, audited_as=Action.LEASE_WITHDRAW)
 def lease_withdrawal(request: HttpRequest, pk: int) -> HttpResponse:
     """Withdraw a lease that has not started."""
-    return _act_on_lease(request, pk, lease_withdraw, "The lease was withdrawn.")
+    return _act_on_lease(request, pk, lease_withdraw, _("The lease was withdrawn."))
 
 
 @require_POST
@@ -196,13 +201,13 @@ def lease_extension(request: HttpRequest, pk: int) -> HttpResponse:
     person = person_of(request)
     form: forms.Form = LeaseEndForm(request.POST) if person.is_administrator else LeaseExtensionForm(request.POST)
     row = row_or_404(lease_rows(person), pk, "lease")
-    require_composer(person, "change leases")
+    require_composer(person, _("change leases"))
     if not form.is_valid():
-        messages.error(request, "The end is not a valid date and time. Enter both.")
+        messages.error(request, _("The end is not a valid date and time. Enter both."))
         return redirect("fabric:lease", pk=row.pk)
     if person.is_administrator:
-        return _act_on_lease(request, pk, lease_extend, "The end was changed.", **form.cleaned_data)
-    return _act_on_lease(request, pk, lease_extension_request, REQUESTED, **form.cleaned_data)
+        return _act_on_lease(request, pk, lease_extend, _("The end was changed."), **form.cleaned_data)
+    return _act_on_lease(request, pk, lease_extension_request, _(REQUESTED), **form.cleaned_data)
 
 
 @require_POST
@@ -210,7 +215,7 @@ def lease_extension(request: HttpRequest, pk: int) -> HttpResponse:
 def lease_extension_decline_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Decline a requested change of the end of a lease."""
     reason = request.POST.get("reason", "")
-    return _act_on_lease(request, pk, lease_extension_decline, "The requested end was declined.", reason=reason)
+    return _act_on_lease(request, pk, lease_extension_decline, _("The requested end was declined."), reason=reason)
 
 
 @require_POST
@@ -218,7 +223,7 @@ def lease_extension_decline_page(request: HttpRequest, pk: int) -> HttpResponse:
 def lease_return_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Return a lease before its end: `items` of it, or all."""
     items = None if "all" in request.POST else _posted_rows(request, LeaseItem.objects.filter(lease=pk), "items")
-    success = "The lease is being returned: attached devices are detached first."
+    success = _("The lease is being returned: attached devices are detached first.")
     return _act_on_lease(request, pk, lease_return, success, items=items)
 
 
@@ -240,10 +245,10 @@ def _act_on_lease(
 def _decide(request: HttpRequest, by: User, row: Lease, values: dict[str, Any]) -> None:
     if "decline" in request.POST:
         lease_decline(person=by, lease=row, reason=values["reason"])
-        messages.success(request, "The request was declined.")
+        messages.success(request, _("The request was declined."))
         return
     done = lease_approve(person=by, lease=row, things=_selected_parts(request), **values)
-    messages.success(request, f"Approved: the lease is '{done.get_state_display()}'.")
+    messages.success(request, _("Approved: the lease is '{state}'.", state=done.get_state_display()))
 
 
 def _lease_context(person: User, row: Lease) -> dict[str, Any]:
@@ -314,7 +319,7 @@ def tenant(request: HttpRequest, pk: int) -> HttpResponse:
     if form.is_valid():
         with service_errors_in(form):
             row = tenant_edit(by=by, tenant=row, name=form.cleaned_data["name"])
-            messages.success(request, f"The tenant was renamed to {row.name}.")
+            messages.success(request, _("The tenant was renamed to {name}.", name=row.name))
             return redirect("fabric:tenant", pk=row.pk)
     search = request.GET.get("q", "")[:200]
     context = {
@@ -351,8 +356,8 @@ def tenant_grants(request: HttpRequest, pk: int) -> HttpResponse:
     except Conflict as error:
         messages.error(request, error.sentence)
     else:
-        assets = " and ".join(tenant_asset_labels([row.pk]).get(row.pk, ["nothing"]))
-        messages.success(request, f"{row.name} now owns or leases {assets}.")
+        assets = _(" and ").join(tenant_asset_labels([row.pk]).get(row.pk, [_("nothing")]))
+        messages.success(request, _("{tenant} now owns or leases {assets}.", tenant=row.name, assets=assets))
     return redirect("fabric:tenant", pk=row.pk)
 
 
@@ -367,7 +372,7 @@ def tenant_removal(request: HttpRequest, pk: int) -> HttpResponse:
     except Conflict as error:
         messages.error(request, error.sentence)
         return redirect("fabric:tenant", pk=row.pk)
-    messages.success(request, f"{row.name} was deleted.")
+    messages.success(request, _("{name} was deleted.", name=row.name))
     return redirect("accounts:tenants")
 
 
@@ -408,7 +413,7 @@ def usage(request: HttpRequest) -> HttpResponse:
 @declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def usage_csv(request: HttpRequest) -> Download:
     """Stream the same as CSV."""
-    held, _, _, _ = _requested_usage(request)
+    held = _requested_usage(request)[0]
     return csv_download(csv_table(COLUMNS, usage_table_rows(held)), "usage.csv")
 
 
@@ -425,7 +430,7 @@ def quotas(request: HttpRequest, pk: int) -> HttpResponse:
     if form.is_valid():
         with service_errors_in(form):
             quotas_set(person=by, tenant=tenant, limits=form.limits())
-            messages.success(request, f"The quota of {tenant.name} was saved.")
+            messages.success(request, _("The quota of {tenant} was saved.", tenant=tenant.name))
             return redirect("fabric:tenant", pk=tenant.pk)
     context = {"tenant": tenant, "form": form}
     return render(request, "fabric/leases/lease_quotas.html", context, status=400 if form.errors else 200)
