@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from django.utils import translation
+
 from accounts.audit.services import audit_batch
 from accounts.models import User
 from core.database import lock_rows
 from core.errors import Conflict, NotFound
+from core.language import SOURCE_LANGUAGE, _
 from fabric.inventory.models import Device, Drawer, HostPort, Port
 from fabric.operations.models import Plan
 from fabric.operations.projected_state import projected_drawers
 from fabric.plans.permissions import desired_parts
 from fabric.plans.rules import DesiredState, merged_setting
-from fabric.plans.selectors import DRAFT_ORIGIN, PlanEntry, open_draft, plan_entries
+from fabric.plans.selectors import DRAFT_ORIGIN, open_draft, plan_entries
 from fabric.plans.serialization import base_state_json, visible_rows
 from fabric.plans.services import MAX_TITLE_LENGTH, plan_change, plan_create
 
@@ -39,18 +42,20 @@ def draft_remove(*, person: User, key: str) -> Plan:
 
     Raises NotFound where there is no such draft or entry, else as `plan_change` does.
     """
-    kind, _, number = key.partition("-")
+    kind, _dash, number = key.partition("-")
     with audit_batch():
         row, former = _open_entries(person)
         field = ENTRY_FIELDS.get(kind, "")
         entries = getattr(former, field, {})
         left = {pk: one for pk, one in entries.items() if str(pk) != number}
         if len(left) == len(entries):
-            raise NotFound("This is not in your draft.")
+            raise NotFound(_("This is not in your draft."))
         return _write(person, row, replace(former, **{field: left}))
 
 
-def draft_title(entries: tuple[PlanEntry, ...]) -> str:
+def draft_title(person: User, plan: Plan) -> str:
+    with translation.override(SOURCE_LANGUAGE):
+        entries = plan_entries(person, plan)
     if not entries:
         return EMPTY_TITLE
     first = f"{entries[0].name} to {entries[0].after}"
@@ -69,11 +74,11 @@ def _write(person: User, row: Plan | None, desired: DesiredState) -> Plan:
     if row is None:
         plan = plan_create(person=person, desired=desired, title=EMPTY_TITLE, origin=DRAFT_ORIGIN)
     else:
-        is_own = row.title != draft_title(plan_entries(person, row))
+        is_own = row.title != draft_title(person, row)
         plan = plan_change(person=person, plan=row, desired=desired)
         if is_own:
             return plan
-    plan.title = draft_title(plan_entries(person, plan))
+    plan.title = draft_title(person, plan)
     plan.save(update_fields=["title"])
     return plan
 
@@ -100,7 +105,9 @@ def _without_satisfied(person: User, desired: DesiredState) -> DesiredState:
     now = DesiredState.from_json(base_state_json(projected_drawers(desired_parts(person, desired).chassis).values()))
     if unknown := set(desired.settings) - set(now.settings):
         name = Port.objects.get(pk=min(unknown)).name
-        raise Conflict(f"{name} connects neither a device nor a host port: there is nothing to plan for it.")
+        raise Conflict(
+            _("{port} connects neither a device nor a host port: there is nothing to plan for it.", port=name)
+        )
     return DesiredState(
         # A missing object stays in, so that it is refused with its reason.
         attachments={

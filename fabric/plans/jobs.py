@@ -30,6 +30,7 @@ from core.database import DATABASE_UNAVAILABLE
 from core.enqueue import enqueue
 from core.errors import Conflict, FalconWebError
 from core.failpoints import failpoint
+from core.language import _, english
 from fabric.inventory.labels import host_port_name, redact_address, slot_label
 from fabric.inventory.locks import lock_chassis
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
@@ -96,9 +97,10 @@ def plan_cancel(*, person: User | None, plan: Plan, roll_back: bool = False) -> 
             row.then = "roll_back" if roll_back else ""
             _set_state(row, person, Plan.State.CANCELLING, new_round=False)
         elif row.state == Plan.State.ROLLING_BACK:
-            raise Conflict("It is being rolled back already.")
+            raise Conflict(_("It is being rolled back already."))
         else:
-            raise Conflict(f"The plan is '{row.get_state_display()}': there is nothing to cancel.")
+            state = row.get_state_display()
+            raise Conflict(_("The plan is '{state}': there is nothing to cancel.", state=state))
         act.after = {"state": row.state, "roll_back": roll_back}
         failpoint("plan.cancelled.uncommitted")
     _advance_soon(row)
@@ -112,7 +114,8 @@ def plan_resume(*, person: User | None, plan: Plan) -> Plan:
         row = _locked_with_chassis(person, plan)
         act.before = {"state": row.state}
         if row.state != Plan.State.STOPPED:
-            raise Conflict(f"The plan is '{row.get_state_display()}': only one that stopped can be resumed.")
+            state = row.get_state_display()
+            raise Conflict(_("The plan is '{state}': only one that stopped can be resumed.", state=state))
         _set_state(row, person, Plan.State.RESUMING)
         act.after = {"state": row.state}
     _advance_soon(row)
@@ -150,7 +153,7 @@ def plan_advance(plan_id: UUID | str) -> None:
     try:
         _replan(claim)
     except FalconWebError as error:
-        _stop(plan, error.sentence)
+        _stop(plan, english(error.sentence))
     except DATABASE_UNAVAILABLE:
         logger.exception("plan %s waits for the database", plan.pk)  # beat retries
         raise

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+from django.utils.translation import gettext_noop
 
 from accounts.models import User
 from core.database import natural
 from core.errors import FalconWebError
+from core.language import _
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import devices_on_hosts, holders_label, uncertainty_label
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort
@@ -23,7 +26,7 @@ from fabric.plans.serialization import base_differences, base_state_json, host_p
 from fabric.plans.services import involved_drawers
 
 StoredStep = Mapping[str, Any]
-FOREIGN_DEVICE = "It would detach a device that is not yours. Ask an administrator to do it."
+FOREIGN_DEVICE: Final = gettext_noop("It would detach a device that is not yours. Ask an administrator to do it.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,10 +82,10 @@ class PlanPreview:
     def why_not(self) -> str:
         """Return why it cannot be applied, '' where it can."""
         if self.differences:
-            return "The state has changed since it was planned: replan first."
+            return _("The state has changed since it was planned: replan first.")
         if self.objections:
-            return "A rule blocks it: change the draft first."
-        return "" if self.steps else "There is nothing to change."
+            return _("A rule blocks it: change the draft first.")
+        return "" if self.steps else _("There is nothing to change.")
 
 
 def plan_preview(person: User, plan: Plan) -> PlanPreview:
@@ -101,7 +104,7 @@ def plan_preview(person: User, plan: Plan) -> PlanPreview:
             dict.fromkeys(
                 f"{devices[step['device']].name} ({device_location(devices[step['device']])})"
                 if step["device"] in devices
-                else "a device of others"
+                else _("a device of others")
                 for step in steps
                 if step["interrupts"]
             )
@@ -135,7 +138,7 @@ def devices_in_use(person: User, plan: Plan) -> tuple[DeviceInUse, ...]:
             device=pk,
             name=row.name,
             where=device_location(row),
-            by=f"not known: {uncertainty_label(side)}" if side.unsure else holders_label(side.holders),
+            by=_("not known: {reason}", reason=uncertainty_label(side)) if side.unsure else holders_label(side.holders),
         )
         for pk, row in found.items()
         if (side := sides[pk]).holders or side.unsure
@@ -176,7 +179,7 @@ def _step(step: StoredStep, devices: Mapping[int, Any], usual: Mapping[DurationK
     hidden = step["device"] is not None and step["device"] not in devices
     return {
         **step,
-        "sentence": "Changes a device of others" if hidden else step["sentence"],
+        "sentence": _("Changes a device of others") if hidden else step["sentence"],
         "after": predecessors_label([position + 1 for position in step["after"]]),
         "usually": usually.words if usually is not None else "",
     }
@@ -190,20 +193,22 @@ def predecessors_label(numbers: Iterable[int]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    parts = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
-    return f"after {', '.join(parts)}" if parts else ""
+    parts = [
+        _("{first} to {last}", first=run[0], last=run[-1]) if len(run) > 2 else ", ".join(map(str, run)) for run in runs
+    ]
+    return _("after {steps}", steps=", ".join(parts)) if parts else ""
 
 
 def duration_label(total: DurationRange | None) -> str:
     """Return how long a change usually takes, or that there is no estimate."""
-    return total.words if total is not None else NO_HISTORY
+    return total.words if total is not None else _(NO_HISTORY)
 
 
 def drawer_names(places: Iterable[DrawerKey]) -> dict[DrawerKey, str]:
     """Return the labels of drawers: 'falcon-1 Drawer 1'; the chassis alone for what is outside drawers."""
     known = list(places)
-    chassis = dict(Chassis.objects.filter(pk__in={one for one, _ in known}).values_list("pk", "name"))
-    drawers = dict(Drawer.objects.filter(pk__in={one for _, one in known if one}).values_list("pk", "name"))
+    chassis = dict(Chassis.objects.filter(pk__in={one for one, _drawer in known}).values_list("pk", "name"))
+    drawers = dict(Drawer.objects.filter(pk__in={one for _chassis, one in known if one}).values_list("pk", "name"))
     return {
         (one, drawer): " ".join(word for word in (chassis.get(one, ""), drawers.get(drawer or 0, "")) if word)
         for one, drawer in known
@@ -214,7 +219,7 @@ def drawer_queues(person: User, places: Iterable[DrawerKey], plan: Plan | None =
     """Return the open work of drawers ahead of `plan` (None: ahead of a change that would be requested now)."""
     keys = set(places)
     found: dict[DrawerKey, list[Operation]] = {}
-    rows = Operation.objects.open().filter(chassis__in={chassis for chassis, _ in keys})
+    rows = Operation.objects.open().filter(chassis__in={chassis for chassis, _drawer in keys})
     seen = set(rows.filter(pk__in=Operation.objects.visible_to(person)).values_list("pk", flat=True))
     plans = set(Plan.objects.visible_to(person).filter(operations__in=rows).values_list("pk", flat=True))
     passed: set[DrawerKey] = set()
@@ -239,7 +244,7 @@ def _drawer_queue(rows: list[Operation], seen: set[Any], plans: set[Any]) -> Dra
     if first.pk in seen:
         by = first.requested_by_name
         return DrawerQueue(words=first.summary, by=by, page="fabric:operation", pk=first.pk, more=more)
-    return DrawerQueue(words="another operation", more=more)
+    return DrawerQueue(words=_("another operation"), more=more)
 
 
 def _step_key(step: StoredStep) -> tuple[DrawerKey, str]:
@@ -258,9 +263,9 @@ def _links(person: User, steps: Sequence[StoredStep], devices: Mapping[int, Any]
 
 
 def _objections(person: User, plan: Plan, *, others: bool) -> tuple[tuple[str, Drawer | None], ...]:
-    found: list[tuple[str, int | None]] = [(FOREIGN_DEVICE, None)] if others else []
+    found: list[tuple[str, int | None]] = [(_(FOREIGN_DEVICE), None)] if others else []
     found += [(step["objection"], step.get("drawer")) for step in plan.preview if "objection" in step]
-    drawers = visible_rows(Drawer.objects.select_related("chassis"), person, {one for _, one in found if one})
+    drawers = visible_rows(Drawer.objects.select_related("chassis"), person, {one for _sentence, one in found if one})
     return tuple((sentence, drawers.get(drawer or 0)) for sentence, drawer in found)
 
 

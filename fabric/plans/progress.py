@@ -7,13 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext_noop
 
 from accounts.models import User
+from core.language import _
 from fabric.operations.models import Operation, Plan
 from fabric.operations.projected_state import DrawerKey
 from fabric.operations.selectors import (
@@ -40,6 +42,14 @@ class JobStep:
     parts: tuple[Mapping[str, Any], ...]  # as the operation stores them, with their duration so far in `seconds`
 
 
+# The states of an operation's own steps.
+STEP_STATES: Final = {
+    "waiting": gettext_noop("waiting"),
+    "running": gettext_noop("running"),
+    "done": gettext_noop("done"),
+    "failed": gettext_noop("failed"),
+    "skipped": gettext_noop("skipped"),
+}
 JobLane = tuple[str, tuple[JobStep, ...]]  # the name of a drawer, and the steps there
 # Steps that were planned together, the first ones, those of a resume or those of the rollback: a title, and by drawer.
 PlanRound = tuple[str, tuple[JobLane, ...]]
@@ -76,8 +86,10 @@ class PlanJob:
     @property
     def progress_label(self) -> str:
         """Return the progress in a few words, as the page announces it."""
-        of_rollback = " of the rollback" if self.progress.back else ""
-        return f"{self.progress.done} of {self.progress.total} steps{of_rollback}"
+        done, total = self.progress.done, self.progress.total
+        if self.progress.back:
+            return _("{done} of {total} steps of the rollback", done=done, total=total)
+        return _("{done} of {total} steps", done=done, total=total)
 
 
 def plan_job(person: User, plan: Plan) -> PlanJob:
@@ -101,8 +113,13 @@ def plan_job(person: User, plan: Plan) -> PlanJob:
             longest_drawer_duration([((row.chassis_id, row.drawer_id), row.kind) for row in planned], usual)
         ),
         rounds=tuple(
-            ("Rollback" if rollback else "Replanned steps" if number else "Steps", _lanes(group, names, usual))
-            for number, ((_, rollback), group) in enumerate(groupby(rows, key=lambda row: (row.round, row.is_rollback)))
+            (
+                _("Rollback") if rollback else _("Replanned steps") if number else _("Steps"),
+                _lanes(group, names, usual),
+            )
+            for number, ((_round, rollback), group) in enumerate(
+                groupby(rows, key=lambda row: (row.round, row.is_rollback))
+            )
         ),
         log=_log(rows),
         entries=plan_entries(person, plan),
@@ -110,9 +127,9 @@ def plan_job(person: User, plan: Plan) -> PlanJob:
         waiting=len([row for row in rows if row.state == Operation.State.REQUESTED]),
         ahead=tuple((names[place], ahead) for place, ahead in busy.items()),
         proofs=len(proofs),
-        proven=len([1 for _, proof in proofs if proof.untouched]),
+        proven=len([1 for _row, proof in proofs if proof.untouched]),
         doubts=tuple(
-            (row.position, row.pk, proof.sentence or PROOF_UNREAD) for row, proof in proofs if not proof.untouched
+            (row.position, row.pk, _(proof.sentence or PROOF_UNREAD)) for row, proof in proofs if not proof.untouched
         ),
         chassis=tuple(sorted({row.chassis_id for row in rows})),
     )
@@ -131,7 +148,9 @@ def _step(row: Operation, usually: DurationRange | None) -> JobStep:
     begun = row.started_at is not None
     return JobStep(
         operation=row,
-        state_words="Not started" if row.state == Operation.State.CANCELLED and not begun else row.get_state_display(),
+        state_words=_("Not started")
+        if row.state == Operation.State.CANCELLED and not begun
+        else row.get_state_display(),
         seconds=_seconds(row.started_at, row.finished_at),
         usually=usually.words if usually is not None else "",
         after=predecessors_label(row.after),
@@ -143,7 +162,12 @@ def _step(row: Operation, usually: DurationRange | None) -> JobStep:
 
 def _step_part(part: Mapping[str, Any], row: Operation) -> Mapping[str, Any]:
     seconds = _seconds(parse_datetime(part["started_at"] or ""), parse_datetime(part["finished_at"] or ""))
-    return {**part, "seconds": seconds, "sentence": part["sentence"] if part["sentence"] != row.error else ""}
+    return {
+        **part,
+        "state_words": _(STEP_STATES.get(part["state"], part["state"])),
+        "seconds": seconds,
+        "sentence": part["sentence"] if part["sentence"] != row.error else "",
+    }
 
 
 def _log(rows: Sequence[Operation]) -> tuple[JobLogLine, ...]:
@@ -155,7 +179,7 @@ def _log(rows: Sequence[Operation]) -> tuple[JobLogLine, ...]:
             if begun is None:
                 continue
             seconds = _seconds(begun, ended) if ended else None
-            lines.append(JobLogLine(begun, row.position, step["name"], step["state"], step["sentence"], seconds))
+            lines.append(JobLogLine(begun, row.position, _(step["name"]), step["state"], _(step["sentence"]), seconds))
         if row.finished_at is not None and row.started_at is not None:
             words = f"{row.get_state_display()}: {row.summary}"
             seconds = _seconds(row.started_at, row.finished_at)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from core.language import _, _n
 from core.text import join_words
 from fabric.bmc.types import DrawerMode
 from fabric.operations.rules import (
@@ -258,13 +259,14 @@ class _DrawerPlan:
             return ""
         is_new = self.at[device.id] != target or self._is_cut(device.id)
         if target not in rules.labels:
-            return f"{device.name} and its host port in this plan are not in the same drawer." if is_new else ""
+            sentence = _("{device} and its host port in this plan are not in the same drawer.", device=device.name)
+            return sentence if is_new else ""
         through = {device.port, next(port.port for port in self.then.ports if port.id == target)}
         # A BMC may permit existing attachments that the rules do not: only new ones are checked.
         if (self.at[device.id] != target or through & set(self.reset)) and any(
             setting.port_type == UNCONFIGURED_PORT for port, setting in self.then.settings.items() if port in through
         ):
-            return f"{device.name} cannot be attached through a port that is not configured."
+            return _("{device} cannot be attached through a port that is not configured.", device=device.name)
         if not rules.hold or not (is_new or self.changes_mode or self.recabled):
             return ""
         others = rules.labels_of(held for other, held in self.goal.items() if other != device.id)
@@ -276,14 +278,18 @@ class _DrawerPlan:
     def _unplug_objection(self, port: int, label: str) -> str:
         """Return the objection to unplugging the cable of a host port that has devices."""
         names = [
-            f"{device.name} (slot {device.slot})" if device.slot else device.name
+            _("{device} (slot {slot})", device=device.name, slot=device.slot) if device.slot else device.name
             for device in self.devices.values()
             if self.goal[device.id] == port
         ]
-        them = "it" if len(names) == 1 else "them"
-        return (
-            f"Without the cable of {label}, {join_words(names)} would be attached to no host: "
-            f"detach {them} in the same plan, or move {them}."
+        return _n(
+            "Without the cable of {port}, {devices} would be attached to no host: detach it in the same plan, "
+            "or move it.",
+            "Without the cable of {port}, {devices} would be attached to no host: detach them in the same plan, "
+            "or move them.",
+            len(names),
+            port=label,
+            devices=join_words(names),
         )
 
     def _is_cut(self, device: int) -> bool:

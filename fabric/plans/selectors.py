@@ -10,11 +10,13 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.db.models import Count, Q, QuerySet
+from django.utils.translation import gettext_noop
 
 from accounts.approvals.models import Danger
 from accounts.approvals.services import Proposal
 from accounts.audit.services import target_of
 from accounts.models import User
+from core.language import _
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.models import Device, Drawer, Host, HostPort, Port
 from fabric.operations.models import Operation, Plan
@@ -30,18 +32,24 @@ from fabric.plans.rules import DesiredState, merged_setting
 from fabric.plans.serialization import host_port_names, visible_rows
 
 DRAFT_ORIGIN: Final = "topology"
+UNKNOWN_MODE: Final = gettext_noop("not known")
 STATE_FILTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "draft": ("Drafts", (Plan.State.DRAFT,)),
-    "active": ("Running", Plan.ACTIVE),
-    "stopped": ("Stopped", (Plan.State.STOPPED,)),
-    "ended": ("Ended", Plan.FINAL),
+    "draft": (gettext_noop("Drafts"), (Plan.State.DRAFT,)),
+    "active": (gettext_noop("Running"), Plan.ACTIVE),
+    "stopped": (gettext_noop("Stopped"), (Plan.State.STOPPED,)),
+    "ended": (gettext_noop("Ended"), Plan.FINAL),
 }
 ORIGIN_LABELS: Final = {
-    "topology": "on the topology", "file": "from a file", "api": "by the API", "drift": "after drift",
-    "lease": "at the end of a lease", "undo": "to undo another plan",
-    "run": "for a run of a benchmark", "recommend": "as recommended",
-    "compose": "on the topology at once",
-}  # fmt: skip
+    "topology": gettext_noop("on the topology"),
+    "file": gettext_noop("from a file"),
+    "api": gettext_noop("by the API"),
+    "drift": gettext_noop("after drift"),
+    "lease": gettext_noop("at the end of a lease"),
+    "undo": gettext_noop("to undo another plan"),
+    "run": gettext_noop("for a run of a benchmark"),
+    "recommend": gettext_noop("as recommended"),
+    "compose": gettext_noop("on the topology at once"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +116,7 @@ def plan_summaries(plans: Iterable[Plan]) -> tuple[PlanSummary, ...]:
             plan=row,
             by=row.acting_name or row.requested_by_name,
             at=row.applied_at or row.created_at,
-            origin=ORIGIN_LABELS.get(row.origin, ""),
+            origin=_(ORIGIN_LABELS.get(row.origin, "")),
             progress=plan_progress(row, counts[row.pk]),
         )
         for row in rows
@@ -122,10 +130,10 @@ def plan_progress(plan: Plan, counts: StepCounts) -> PlanProgress:
     """Return the progress of a plan. Replanned steps count once: the steps done before, and the present ones."""
     if plan.state == Plan.State.DRAFT:
         return PlanProgress(done=0, total=len([step for step in plan.preview if "objection" not in step]))
-    back = any(rollback and round_ == plan.round for rollback, round_, _ in counts)
+    back = any(rollback and round_ == plan.round for rollback, round_, _state in counts)
     here = {(round_, state): count for (rollback, round_, state), count in counts.items() if rollback == back}
-    last = max((round_ for round_, _ in here), default=0)
-    done = sum(count for (_, state), count in here.items() if state == Operation.State.DONE)
+    last = max((round_ for round_, _state in here), default=0)
+    done = sum(count for (_round, state), count in here.items() if state == Operation.State.DONE)
     left = sum(count for (round_, state), count in here.items() if round_ == last and state != Operation.State.DONE)
     return PlanProgress(done=done, total=done + left, back=back)
 
@@ -171,7 +179,7 @@ def _devices(person: User, desired: Mapping[int, int | None], before: Mapping[in
     return [
         PlanEntry(
             key=f"device-{pk}", name=row.name, where=device_location(row), page="fabric:device", pk=pk,
-            before=names.get(before.get(pk), "no host"), after=names.get(desired[pk], "no host"),
+            before=names.get(before.get(pk), _("no host")), after=names.get(desired[pk], _("no host")),
         )
         for pk, row in rows.items()
     ]  # fmt: skip
@@ -182,12 +190,12 @@ def _modes(person: User, desired: DesiredState, before: DesiredState) -> list[Pl
     return [
         PlanEntry(
             key=f"drawer-{pk}",
-            name=f"Mode of {row.name}",
+            name=_("Mode of {drawer}", drawer=row.name),
             where=row.chassis.name,
             page="fabric:drawer",
             pk=pk,
-            before=MODE_VALUE_LABELS.get(before.modes.get(pk, DrawerMode.UNKNOWN), "not known"),
-            after=MODE_VALUE_LABELS[desired.modes[pk]],
+            before=_(MODE_VALUE_LABELS.get(before.modes.get(pk, DrawerMode.UNKNOWN), UNKNOWN_MODE)),
+            after=_(MODE_VALUE_LABELS[desired.modes[pk]]),
         )
         for pk, row in rows.items()
     ]
@@ -198,12 +206,12 @@ def _cables(person: User, desired: DesiredState, before: DesiredState) -> list[P
     hosts = {pk: host.name for pk, host in visible_rows(Host.objects.all(), person, pks).items()}
 
     def named(host: int | None) -> str:
-        return hosts.get(host, "another host") if host else "no host"
+        return hosts.get(host, _("another host")) if host else _("no host")
 
     rows = visible_rows(HostPort.objects.select_related("chassis"), person, set(desired.cables))
     return [
         PlanEntry(
-            key=f"cable-{pk}", name=f"Cable of host port {row.label}", where=row.chassis.name,
+            key=f"cable-{pk}", name=_("Cable of host port {label}", label=row.label), where=row.chassis.name,
             page="fabric:port" if row.port_id else "fabric:chassis", pk=row.port_id or row.chassis_id,
             before=named(before.cables.get(pk)), after=named(desired.cables[pk]),
         )
@@ -229,7 +237,7 @@ def _settings(person: User, desired: DesiredState, before: DesiredState) -> list
 def port_setting_label(setting: PortSetting) -> str:
     port_type = port_type_label(setting.port_type) if setting.port_type else ""
     lanes = f"x{setting.configured_width}" if setting.configured_width else ""
-    return ", ".join(one for one in (port_type, lanes) if one) or "not given"
+    return ", ".join(one for one in (port_type, lanes) if one) or _("not given")
 
 
 def device_location(row: Any) -> str:
@@ -258,7 +266,7 @@ def attachments_broken_by_mode(drawer: DrawerSnapshot, mode: DrawerMode) -> list
     return sorted(broken, key=lambda one: (one[0].slot, one[0].id))
 
 
-def plan_proposal(*, person: User, plan: Plan, force: Collection[int] = (), **_: Any) -> Proposal:
+def plan_proposal(*, person: User, plan: Plan, force: Collection[int] = (), **_rest: Any) -> Proposal:
     """Return what the application of a draft would do."""
     # Ids of devices that the person may not see are no way to their names.
     forced = Device.objects.visible_to(person).filter(pk__in=force)

@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
+from django.utils import translation
 
 from accounts.models import User
+from core.language import SOURCE_LANGUAGE, _, english
 from fabric.inventory.labels import host_port_name, slot_label
 from fabric.inventory.models import Device, Drawer, Host, HostPort, Port
 from fabric.operations.rules import DrawerSnapshot, PortSetting
@@ -60,20 +62,34 @@ def base_differences(base: Mapping[str, Any], now: Mapping[str, Any], person: Us
     names = host_port_names({*then.attachments.values(), *current.attachments.values()}, person)
     sentences = []
     for pk, device in devices.items():
-        before, after = (names.get(one.get(pk), "no host") for one in (then.attachments, current.attachments))
-        where = f" ({device.slot.name})" if device.slot else ""
-        sentences.append(f"{device.name}{where} was at {before} and is at {after} now.")
+        before, after = (names.get(one.get(pk), _("no host")) for one in (then.attachments, current.attachments))
+        name = f"{device.name} ({device.slot.name})" if device.slot else device.name
+        sentences.append(_("{device} was at {before} and is at {after} now.", device=name, before=before, after=after))
     swapped = visible_rows(Device.objects.select_related("slot__drawer"), person, replaced_devices(base, now)).values()
-    sentences += [f"There is another device in {slot_label(row) or row.uri} now: {row.name}." for row in swapped]
+    sentences += [
+        _("There is another device in {slot} now: {device}.", slot=slot_label(row) or row.uri, device=row.name)
+        for row in swapped
+    ]
     drawers = Drawer.objects.select_related("chassis")
     for pk, drawer in visible_rows(drawers, person, _changed(then.modes, current.modes)).items():
-        before, after = (one.modes[pk].value if pk in one.modes else "none" for one in (then, current))
-        sentences.append(f"{drawer.chassis.name} {drawer.name} was in mode {before} and is in {after} now.")
+        before, after = (one.modes[pk].value if pk in one.modes else _("none") for one in (then, current))
+        sentences.append(
+            _(
+                "{chassis} {drawer} was in mode {before} and is in {after} now.",
+                chassis=drawer.chassis.name,
+                drawer=drawer.name,
+                before=before,
+                after=after,
+            )
+        )
     host_ports = HostPort.objects.select_related("chassis")
     cables = visible_rows(host_ports, person, _changed(then.cables, current.cables)).values()
-    sentences += [f"The cable of {port.chassis.name} {port.label} leads to another host now." for port in cables]
+    sentences += [
+        _("The cable of {chassis} {label} leads to another host now.", chassis=port.chassis.name, label=port.label)
+        for port in cables
+    ]
     ports = visible_rows(Port.objects.all(), person, _changed(then.settings, current.settings)).values()
-    sentences += [f"{port.name} is configured otherwise now." for port in ports]
+    sentences += [_("{port} is configured otherwise now.", port=port.name) for port in ports]
     return sentences
 
 
@@ -83,24 +99,25 @@ def host_port_names(pks: Collection[int | None], person: User | None) -> dict[in
     seen = {row.pk for row in rows} if person is None else set(
         HostPort.objects.visible_to(person).filter(pk__in=rows).values_list("pk", flat=True)
     )  # fmt: skip
-    return {row.pk: host_port_name(row) if row.pk in seen else "another host" for row in rows} | {None: "no host"}
+    return {row.pk: host_port_name(row) if row.pk in seen else _("another host") for row in rows} | {None: _("no host")}
 
 
 def step_sentence(step: PlanStep, parts: DesiredParts) -> str:
     """Return a step as a sentence for everybody who may see its device: another tenant's host is not named."""
-    if step.device is not None:
-        source = parts.host_ports[step.source] if step.source is not None else None
-        target = parts.host_ports[step.target] if step.target is not None else None
-        return operation_summary(parts.devices[step.device], source, target)
-    if step.kind == "mode" and step.drawer is not None:
-        drawer = parts.drawers[step.drawer]
-        return f"Change {drawer.chassis.name} {drawer.name} to {step.mode}"
-    if step.kind == "cable" and step.source is not None:
-        port = parts.host_ports[step.source]
-        host = parts.hosts[step.host].name if step.host is not None else "no host"
-        return f"Move the cable of {port.chassis.name} {port.label} to {host}"
-    port_row = parts.ports[step.port or 0]
-    return f"Configure {port_row.chassis.name} {port_row.name} as {(step.setting or PortSetting()).words}"
+    with translation.override(SOURCE_LANGUAGE):  # it is stored
+        if step.device is not None:
+            source = parts.host_ports[step.source] if step.source is not None else None
+            target = parts.host_ports[step.target] if step.target is not None else None
+            return operation_summary(parts.devices[step.device], source, target)
+        if step.kind == "mode" and step.drawer is not None:
+            drawer = parts.drawers[step.drawer]
+            return f"Change {drawer.chassis.name} {drawer.name} to {step.mode}"
+        if step.kind == "cable" and step.source is not None:
+            port = parts.host_ports[step.source]
+            host = parts.hosts[step.host].name if step.host is not None else "no host"
+            return f"Move the cable of {port.chassis.name} {port.label} to {host}"
+        port_row = parts.ports[step.port or 0]
+        return f"Configure {port_row.chassis.name} {port_row.name} as {(step.setting or PortSetting()).words}"
 
 
 def setting_json(setting: PortSetting | None) -> dict[str, Any]:
@@ -111,7 +128,10 @@ def setting_json(setting: PortSetting | None) -> dict[str, Any]:
 def steps_json(planned: PlannedSteps) -> list[dict[str, Any]]:
     """Return steps and objections as JSON, as shown in the preview."""
     if planned.objections:
-        return [{"objection": one.sentence, "drawer": one.drawer, "device": one.device} for one in planned.objections]
+        return [
+            {"objection": english(one.sentence), "drawer": one.drawer, "device": one.device}
+            for one in planned.objections
+        ]
     parts = step_parts(planned.steps)
     return [
         msgspec.to_builtins(step) | {"setting": setting_json(step.setting), "sentence": step_sentence(step, parts)}

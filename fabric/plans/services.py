@@ -21,6 +21,7 @@ from core.database import lock_rows
 from core.errors import Conflict, Invalid, NotFound, RuleViolation
 from core.failpoints import failpoint
 from core.idempotency import find_replayed, request_digest
+from core.language import _
 from fabric.inventory.locks import lock_chassis, lock_parts
 from fabric.inventory.models import Device
 from fabric.operations.models import Operation, Plan
@@ -70,7 +71,9 @@ def plan_create(
         if known := find_replayed(Plan, person, idempotency_key, digest):
             return known
         if Plan.objects.filter(requested_by=person, by_site=False, state=Plan.State.DRAFT).count() >= MAX_DRAFTS:
-            raise Conflict(f"You have {MAX_DRAFTS} drafts. Discard those that you do not need, then make another.")
+            raise Conflict(
+                _("You have {count} drafts. Discard those that you do not need, then make another.", count=MAX_DRAFTS)
+            )
         parts = desired_parts(person, desired)
         check_permitted(person, desired, parts)
         drawers = involved_drawers(projected_drawers(parts.chassis), desired)
@@ -152,7 +155,8 @@ def plan_apply(
     """
     if on_failure not in FAILURE_POLICIES:
         raise Invalid(
-            f"'{on_failure[:50]}' is not a choice.", errors={"on_failure": f"One of {', '.join(FAILURE_POLICIES)}."}
+            _("'{choice}' is not a choice.", choice=on_failure[:50]),
+            errors={"on_failure": _("One of {choices}.", choices=", ".join(FAILURE_POLICIES))},
         )
     with attempt(Action.PLAN_APPLY, actor=person, target=target_of(plan)) as act:
         if force:
@@ -160,7 +164,7 @@ def plan_apply(
         # First without locks: a refusal waits for no lock.
         known = Plan.objects.filter(pk=plan.pk).first()
         if known is None:
-            raise NotFound("There is no such plan.")
+            raise NotFound(_("There is no such plan."))
         chassis = _check_unchanged(person, known, DesiredState.from_json(known.wanted))[0].chassis
         failpoint("plan.apply")
         with act.change():
@@ -173,7 +177,7 @@ def plan_apply(
             parts, drawers = _check_unchanged(person, locked, desired)
             # What was approved, or needed no approval, is what the caller has seen.
             if locked.wanted != plan.wanted or not parts.chassis <= chassis:
-                raise Conflict("The draft was changed at the same moment. Open it again.")
+                raise Conflict(_("The draft was changed at the same moment. Open it again."))
             planned = steps_plan(drawers, desired)
             check_no_foreign_parts(locked.tenant, planned)
             if planned.objections:
@@ -210,10 +214,10 @@ def plan_undo(*, person: User, plan: Plan) -> Plan:
     with attempt(Action.PLAN_UNDO, actor=person, target=target_of(plan)):
         check_own_plan(person, plan)
         if not plan.is_final:
-            raise Conflict("Only a plan that has ended can be undone. Cancel it, or roll it back.")
+            raise Conflict(_("Only a plan that has ended can be undone. Cancel it, or roll it back."))
         desired = rollback_state(plan)
         if desired == DesiredState():
-            raise Conflict("The plan has changed nothing: there is nothing to undo.")
+            raise Conflict(_("The plan has changed nothing: there is nothing to undo."))
         return plan_create(person=person, desired=desired, title=f"Undo: {plan.title}", origin="undo")
 
 
@@ -291,8 +295,10 @@ def steps_plan(drawers: Iterable[DrawerSnapshot], desired: DesiredState) -> Plan
         return plan_steps(drawers, desired)
     except KeyError as error:
         raise Conflict(
-            "A part of the plan cannot be changed: it is missing, or on no slot and no host port. "
-            "Check the chassis, then replan."
+            _(
+                "A part of the plan cannot be changed: it is missing, or on no slot and no host port. "
+                "Check the chassis, then replan."
+            )
         ) from error
 
 
@@ -320,7 +326,7 @@ def _check_unchanged(
     drawers = involved_drawers(projected_drawers(parts.chassis), desired)
     if differences := base_differences(plan.base, base_state_json(drawers), person):
         raise Conflict(
-            "The plan was made on a state that has changed since. Check the differences, then replan.",
+            _("The plan was made on a state that has changed since. Check the differences, then replan."),
             differences=differences,
         )
     return parts, drawers
@@ -353,14 +359,18 @@ def _check_not_busy(person: User | None, steps: Collection[PlanStep], desired: D
     other = Operation.objects.open().filter(device__in=devices).select_related("device").first()
     other = other or pending_operation(desired, steps)
     if other is not None:
-        name = other.device.name if other.device is not None else "Something that you want to change"
+        name = other.device.name if other.device is not None else _("Something that you want to change")
         raise Conflict(open_operation_sentence(name, other, person), operation=str(other.pk))
 
 
 def _check_draft(plan: Plan) -> None:
     if plan.state != Plan.State.DRAFT:
-        by = f" by {plan.acting_name}" if plan.acting_name else ""
-        raise Conflict(f"The plan was applied{by} already: it is '{plan.get_state_display()}'.", plan=str(plan.pk))
+        state, by = plan.get_state_display(), plan.acting_name
+        if by:
+            sentence = _("The plan was applied by {name} already: it is '{state}'.", name=by, state=state)
+        else:
+            sentence = _("The plan was applied already: it is '{state}'.", state=state)
+        raise Conflict(sentence, plan=str(plan.pk))
 
 
 def _clean_title(title: str, planned: PlannedSteps) -> str:
@@ -373,5 +383,5 @@ def lock_plan(pk: UUID | str) -> Plan:
     """Lock a plan and return it; raises NotFound."""
     row: Plan | None = lock_rows(Plan.objects.filter(pk=pk)).first()
     if row is None:
-        raise NotFound("There is no such plan.")
+        raise NotFound(_("There is no such plan."))
     return row

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Final
 
+from django.utils.translation import gettext_noop
+
 from accounts.models import User
 from core.database import natural
+from core.language import _
 from fabric.inventory.models import Device, Drawer, Slot
 from fabric.operations.models import Plan
 from fabric.plans.rules import DesiredState
@@ -17,8 +20,7 @@ from fabric.plans.serialization import host_port_names, visible_rows
 
 DRAWERS_DRAWN: Final = 12
 DETACHED: Final = "–"
-NO_HOST: Final = "no host"  # as `host_port_names` has it
-OTHERS: Final = "others’"  # of another tenant, or of nobody, as in the legend of the fleet
+OTHERS: Final = gettext_noop("others’")  # of another tenant, or of nobody, as in the legend of the fleet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,19 +72,20 @@ def _strip(
     seen: Collection[int],
 ) -> DrawerStrip:
     """Return one drawer; a device that the person may not see is that of others, wherever it is."""
+    no_host, others = names[None], _(OTHERS)
     words: list[tuple[int, str, str]] = []
     for slot in slots:
         device = getattr(slot, "device", None)
         if device is None:
             words.append((slot.number, "", ""))
         elif device.pk not in seen:
-            words.append((slot.number, OTHERS, OTHERS))
+            words.append((slot.number, others, others))
         else:
-            before, after = (names.get(one.get(device.pk), NO_HOST) for one in attached)
+            before, after = (names.get(one.get(device.pk), no_host) for one in attached)
             words.append((slot.number, before, after))
-    used = {place for _, *both in words for place in both}
-    places = sorted(used - {"", NO_HOST, OTHERS})
-    letters = {"": "", NO_HOST: DETACHED, OTHERS: "×", **dict(zip(places, ascii_uppercase, strict=False))}
+    used = {place for _slot, *both in words for place in both}
+    places = sorted(used - {"", no_host, others})
+    letters = {"": "", no_host: DETACHED, others: "×", **dict(zip(places, ascii_uppercase, strict=False))}
     return DrawerStrip(
         name=f"{drawer.chassis.name} {drawer.name}",
         cells=tuple(
@@ -90,10 +93,10 @@ def _strip(
                 number=number,
                 before=letters.get(before, "?"),
                 after=letters.get(after, "?"),
-                before_words=before or "empty",
-                after_words=after or "empty",
+                before_words=before or _("empty"),
+                after_words=after or _("empty"),
             )
             for number, before, after in words
         ),
-        legend=tuple((letters[one], one) for one in (*places, NO_HOST, OTHERS) if one in used and one in letters),
+        legend=tuple((letters[one], one) for one in (*places, no_host, others) if one in used and one in letters),
     )

@@ -11,6 +11,7 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import person_of, require_composer
@@ -21,6 +22,7 @@ from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import FalconWebError, Invalid, NotFound
 from core.forms import refusals_as_messages
+from core.language import _
 from core.local_pages import next_page
 from core.text import parse_id
 from fabric.bmc.types import DrawerMode
@@ -51,7 +53,7 @@ PlanAction = Callable[[HttpRequest, User, Plan], HttpResponse | None]
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Plans", "Compose", 1))
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry(gettext_noop("Plans"), "Compose", 1))
 def plans(request: HttpRequest) -> HttpResponse:
     """List plans; `state` (a group of states), `q` and `page` are in the URL."""
     group, search = request.GET.get("state", ""), request.GET.get("q", "")
@@ -61,7 +63,7 @@ def plans(request: HttpRequest) -> HttpResponse:
         "page": page,
         "plans": plan_summaries(page.object_list),
         "group": group if group in STATE_FILTERS else "",
-        "groups": [("", "All"), *((key, words) for key, (words, _) in STATE_FILTERS.items())],
+        "groups": [("", _("All")), *((key, _(label)) for key, (label, _states) in STATE_FILTERS.items())],
         "search": search,
     }
     return render(request, "fabric/plans/plans.html", context)
@@ -73,7 +75,7 @@ def plan(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show a plan: the preview of a draft, or the progress of an applied one."""
     person = person_of(request)
     row: Plan = visible_or_404(Plan.objects.all(), person, pk, "plan")
-    context: dict[str, Any] = {"plan": row, "origin": ORIGIN_LABELS.get(row.origin, ""), "longest": MAX_TITLE_LENGTH}
+    context: dict[str, Any] = {"plan": row, "origin": _(ORIGIN_LABELS.get(row.origin, "")), "longest": MAX_TITLE_LENGTH}
     context["strips"] = drawer_strips(person, row)
     if row.state == Plan.State.DRAFT:
         context["preview"] = plan_preview(person, row)
@@ -112,7 +114,7 @@ def plan_title(request: HttpRequest, person: User, row: Plan) -> None:
     check_own_plan(person, row)
     title = " ".join(request.POST.get("title", "").split())
     if not title:
-        raise Invalid("Enter a name. The plan keeps its current one.")
+        raise Invalid(_("Enter a name. The plan keeps its current one."))
     plan_change(person=person, plan=row, desired=DesiredState.from_json(row.wanted), title=title)
 
 
@@ -148,7 +150,7 @@ def plan_resumption(request: HttpRequest, person: User, row: Plan) -> None:
 def plan_removal(request: HttpRequest, person: User, row: Plan) -> HttpResponse:
     """Discard a draft."""
     plan_discard(person=person, plan=row)
-    sentence = f"The draft ‘{row.title}’ was discarded. Nothing was changed."
+    sentence = _("The draft ‘{title}’ was discarded. Nothing was changed.", title=row.title)
     if request.headers.get("X-Requested-With") == FETCH_HEADER_VALUE:
         return JsonResponse({"sentence": sentence})
     messages.info(request, sentence)
@@ -178,9 +180,9 @@ def draft(request: HttpRequest) -> HttpResponse:
     fetched = request.headers.get("X-Requested-With") == FETCH_HEADER_VALUE
     try:
         if "remove" in request.POST:
-            row, sentence = draft_remove(person=person, key=request.POST["remove"]), "Removed from the draft."
+            row, sentence = draft_remove(person=person, key=request.POST["remove"]), _("Removed from the draft.")
         else:
-            row, sentence = draft_add(person=person, desired=_desired_state(person, request)), "Added to the draft."
+            row, sentence = draft_add(person=person, desired=_desired_state(person, request)), _("Added to the draft.")
     except FalconWebError as error:
         if fetched:
             return JsonResponse({"sentence": error.sentence}, status=error.status)
@@ -209,23 +211,23 @@ def _desired_state(person: User, request: HttpRequest) -> DesiredState:
         port = HostPort.objects.visible_to(person).filter(pk=parse_id(given["cable"])).first()
         host = Host.objects.visible_to(person).filter(pk=parse_id(given["host"])).first() if given.get("host") else None
         if port is None or (given.get("host") and host is None):
-            raise NotFound("There is no such host port or host.")
+            raise NotFound(_("There is no such host port or host."))
         return DesiredState(cables={port.pk: host.pk if host is not None else None})
     if "port" in given:
         row: Port = visible_or_404(Port.objects.all(), person, parse_id(given["port"]), "port")
         port_type, width = given.get("port_type", ""), given.get("configured_width", "")
         if (port_type and port_type not in PORT_TYPES) or (width and parse_id(width) not in LANE_COUNTS):
-            raise Invalid("A port cannot be configured like this. Choose its type and its lanes from the lists.")
+            raise Invalid(_("A port cannot be configured like this. Choose its type and its lanes from the lists."))
         return DesiredState(
             settings={row.pk: PortSetting(port_type=port_type, configured_width=parse_id(width) or None)}
         )
-    raise Invalid("No change was selected.")
+    raise Invalid(_("No change was selected."))
 
 
 def _desired_mode(person: User, pk: int, mode: str, *, detach: bool) -> DesiredState:
     row: Drawer = visible_or_404(Drawer.objects.all(), person, pk, "drawer")
     if mode not in {one.value for one in MODE_DESCRIPTIONS}:
-        raise Invalid("Choose one of the three modes.")
+        raise Invalid(_("Choose one of the three modes."))
     desired = DesiredState(modes={row.pk: DrawerMode(mode)})
     if not detach:
         return desired
@@ -234,4 +236,4 @@ def _desired_mode(person: User, pk: int, mode: str, *, detach: bool) -> DesiredS
         projected_drawer(row), DesiredState.from_json(begun.wanted) if begun is not None else DesiredState()
     )
     broken = attachments_broken_by_mode(seen, DrawerMode(mode))
-    return DesiredState(modes=desired.modes, attachments={device.id: None for device, _ in broken})
+    return DesiredState(modes=desired.modes, attachments={device.id: None for device, _reason in broken})

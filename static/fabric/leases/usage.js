@@ -1,5 +1,6 @@
 // Hours by kind and month as stacked bars, read from the table beside it: page and chart cannot differ.
 import { escapeMarkup } from "../../site/format.js";
+import { _ } from "../../site/language.js";
 import { CONFIG, themeLayout } from "../../site/plotly.js";
 import { colours, onThemeChange } from "../../site/theme-colours.js";
 
@@ -33,7 +34,7 @@ function draw() {
     marker: { color: ink.palette[nth % ink.palette.length], pattern: { shape: PATTERNS[nth % PATTERNS.length] } },
     hovertemplate: "%{y:,.1f} h",
   }));
-  const sums = months.map((_, month) => [...kinds.values()].reduce((sum, hours) => sum + hours[month], 0));
+  const sums = months.map((_name, month) => [...kinds.values()].reduce((sum, hours) => sum + hours[month], 0));
   const layout = {
     ...themeLayout(ink, getComputedStyle(place.closest(".chart")).backgroundColor),
     barmode: "stack",
@@ -44,7 +45,7 @@ function draw() {
     showlegend: true,
     xaxis: { type: "category", fixedrange: true, automargin: true },
     yaxis: {
-      title: { text: "hours" },
+      title: { text: _("hours") },
       gridcolor: ink.grid,
       fixedrange: true,
       range: [0, Math.max(1, ...sums) * 1.05],

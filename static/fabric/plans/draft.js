@@ -1,9 +1,10 @@
 // The draft of a person: steps are added to it and removed from it without leaving the page.
 import { sendForm } from "../../site/fragment.js";
 import { isTyping } from "../../site/keyboard.js";
+import { _ } from "../../site/language.js";
 import { refresh } from "../../site/refresh.js";
 
-const LOST = "There is no connection to FalconWeb. Nothing was added. Try again.";
+const LOST = _("There is no connection to FalconWeb. Nothing was added. Try again.");
 
 /** Announce the outcome, and show it where it is an error. */
 function announce(sentence, done) {
