@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.documents import quoted
+from core.language import _, joined
 from fabric.allocation.document import (
     AllocationDocument,
     DocumentEntry,
@@ -87,30 +88,36 @@ class _Mapping:
         what = one.entry.name
         if one.row is None:
             if self.by == "serial":
-                sentence = "There is no such chassis here: its devices are matched by their serial numbers."
+                sentence = _("There is no such chassis here: its devices are matched by their serial numbers.")
                 self._add(one.entry, what, "mapped", sentence)
             else:
-                self._misfit(one.entry, what, "There is no such chassis here, or you may not see it.")
+                self._misfit(one.entry, what, _("There is no such chassis here, or you may not see it."))
         elif one.is_same:
-            renamed = f"It was matched {one.how}, and is named {one.row.name} here." if one.row.name != what else ""
-            self._add(one.entry, what, "exact", renamed)
+            renamed = _("It was matched {how}, and is named {name} here.", how=one.how, name=one.row.name)
+            self._add(one.entry, what, "exact", renamed if one.row.name != what else "")
         else:
-            self._add(one.entry, what, "mapped", f"Mapped to another chassis, {one.row.name}: {one.how}.")
+            sentence = _("Mapped to another chassis, {chassis}: {how}.", chassis=one.row.name, how=one.how)
+            self._add(one.entry, what, "mapped", sentence)
 
     def _report_drawer(self, one: DrawerPair) -> None:
         if one.chassis.row is None:
             return
         if one.row is None:
-            self._misfit(one.entry, one.title, f"{one.chassis.row.name} has no such drawer, or you may not see it.")
+            sentence = _("{chassis} has no such drawer, or you may not see it.", chassis=one.chassis.row.name)
+            self._misfit(one.entry, one.title, sentence)
             return
         change = note = ""
         mode, row = one.entry.mode, one.row
         if mode and mode not in {row.mode, DrawerMode.UNKNOWN} and row.id is not None:
             if row.may_change_mode:
-                change = f"Change its mode from {row.mode} to {mode}."
+                change = _("Change its mode from {before} to {after}.", before=row.mode, after=mode)
                 self.modes[row.id] = DrawerMode(mode)
             else:
-                note = f"Its mode stays {row.mode}, where the file says {mode}: it is not yours to change."
+                note = _(
+                    "Its mode stays {mode}, where the file says {wanted}: it is not yours to change.",
+                    mode=row.mode,
+                    wanted=mode,
+                )
         fit: EntryFit = "exact" if one.chassis.is_same else "mapped"
         sentence = "" if one.chassis.is_same else f"{one.chassis.row.name} {row.title}".strip()
         self._add(one.entry, one.title, fit, sentence, change=change, note=note)
@@ -118,7 +125,7 @@ class _Mapping:
     def _report_port(self, drawer: DrawerPair, entry: HostPortEntry) -> None:
         if drawer.chassis.row is None or drawer.row is None:
             return
-        what = f"{drawer.title} host port {entry.label}"
+        what = _("{drawer} host port {label}", drawer=drawer.title, label=entry.label)
         row = paired_port(drawer, entry.label, drawer.row)
         if row is None:
             self._misfit(entry, what, missing_port_reason(drawer, entry.label, drawer.row))
@@ -129,24 +136,32 @@ class _Mapping:
             self._misfit(entry, what, reason)
             return
         notes += self._holder(entry, row.tenant)
-        sentence = "" if fits == "exact" else f"Mapped to {drawer.chassis.row.name} {row.label}."
+        sentence = "" if fits == "exact" else _("Mapped to {device}.", device=f"{drawer.chassis.row.name} {row.label}")
         self._add(entry, what, fits, sentence, change=" ".join(changes), note=" ".join(notes))
 
     def _cable(self, drawer: DrawerPair, entry: HostPortEntry, row: SitePort) -> tuple[list[str], list[str]]:
         if is_cabled_as_requested(entry, row) or row.label != entry.label:
             return [], []
-        now = row.host.name if row.host else "no host"
-        name = entry.host.name if isinstance(entry.host, HostEntry) else "no host"
+        now = row.host.name if row.host else _("no host")
+        name = entry.host.name if isinstance(entry.host, HostEntry) else _("no host")
         host = next(
             (one for one in self.site.hosts if isinstance(entry.host, HostEntry) and is_same_host(entry.host, one)),
             None,
         )
         if not drawer.chassis.is_same or (host is None and isinstance(entry.host, HostEntry)):
-            return [], [f"Its cable leads to {now}, where the file says {quoted(name)}: it stays."]
+            note = _(
+                "Its cable leads to {host}, where the file says {wanted}: it stays.", host=now, wanted=quoted(name)
+            )
+            return [], [note]
         if not self.site.may_move_cables:
-            return [], [f"Its cable leads to {now}, where the file says {quoted(name)}: it is not yours to move."]
+            note = _(
+                "Its cable leads to {host}, where the file says {wanted}: it is not yours to move.",
+                host=now,
+                wanted=quoted(name),
+            )
+            return [], [note]
         self.cables[row.id] = None if host is None else host.id
-        return [f"Move its cable from {now} to {name}."], []
+        return [_("Move its cable from {before} to {after}.", before=now, after=name)], []
 
     def _set(self, entry: PortEntry, port: int | None, drawer: SiteDrawer, changes: list[str], notes: list[str]) -> str:
         """Add the port's setting to the desired state; return why it cannot be changed."""
@@ -160,8 +175,16 @@ class _Mapping:
     def _holder(self, entry: PortEntry, tenant: str) -> list[str]:
         if not entry.tenant or entry.tenant == tenant or not self.site.is_administrator:
             return []
-        owner = f"It is granted to {tenant}" if tenant else "It is unassigned"
-        return [f"{owner}, where the file says {quoted(entry.tenant)}: an import grants nothing."]
+        wanted = quoted(entry.tenant)
+        if not tenant:
+            return [_("It is unassigned, where the file says {wanted}: an import grants nothing.", wanted=wanted)]
+        return [
+            _(
+                "It is granted to {tenant}, where the file says {wanted}: an import grants nothing.",
+                tenant=tenant,
+                wanted=wanted,
+            )
+        ]
 
     def _report_slot(self, at: int, requested: RequestedSlot) -> None:
         entry = requested.entry
@@ -169,7 +192,7 @@ class _Mapping:
             row = requested.drawer.chassis.row
             why = self.finder.why.get(at, "")
             if row is None and self.by != "serial":
-                why = "There is no such chassis here, or you may not see it."
+                why = _("There is no such chassis here, or you may not see it.")
             self._misfit(entry, requested.what, why)
             return
         found, fit = self.finder.found[at]
@@ -183,8 +206,14 @@ class _Mapping:
             return
         device = entry.device
         if fit == "mapped" and device is not None and device.kind and device.kind != found.device.kind:
-            notes.append(f"It is of another kind: {found.device.kind}, where the file says {device.kind}.")
-        sentence = "" if fit == "exact" else f"Mapped to {found.title}."
+            notes.append(
+                _(
+                    "It is of another kind: {kind}, where the file says {wanted}.",
+                    kind=found.device.kind,
+                    wanted=device.kind,
+                )
+            )
+        sentence = "" if fit == "exact" else _("Mapped to {device}.", device=found.title)
         self._add(entry, requested.what, fit, sentence, change=" ".join(changes), note=" ".join(notes))
 
     def _attach(self, requested: RequestedSlot, found: LocatedDevice, changes: list[str]) -> str:
@@ -195,9 +224,16 @@ class _Mapping:
         port = None if label is None else paired_port(requested.drawer, label, found.drawer)
         if label is not None and port is None:
             where = f"{found.chassis.name} {found.drawer.title}".strip()
-            return f"{where} has no host port that matches {quoted(label)}, or you may not see it."
+            return _(
+                "{drawer} has no host port that matches {entry}, or you may not see it.",
+                drawer=where,
+                entry=quoted(label),
+            )
         if device.attached_elsewhere:
-            return f"{device.name} is attached to a host port that is not yours: only its owner can move it."
+            return _(
+                "{device} is attached to a host port that is not yours: only its owner can move it.",
+                device=device.name,
+            )
         target = None if port is None else port.id
         if target == device.attached:
             return ""
@@ -206,11 +242,12 @@ class _Mapping:
         self.attachments[device.id] = target
         before = next((one for one in found.drawer.ports if one.id == device.attached), None)
         if port is None:
-            changes.append(f"Detach it from {_host_port_name(before)}.")
+            changes.append(_("Detach it from {port}.", port=_host_port_name(before)))
         elif before is None:
-            changes.append(f"Attach it to {_host_port_name(port)}.")
+            changes.append(_("Attach it to {port}.", port=_host_port_name(port)))
         else:
-            changes.append(f"Move it from {_host_port_name(before)} to {_host_port_name(port)}.")
+            names = {"before": _host_port_name(before), "after": _host_port_name(port)}
+            changes.append(_("Move it from {before} to {after}.", **names))
         return ""
 
     def _misfit(self, entry: DocumentEntry, what: str, sentence: str) -> None:
@@ -225,7 +262,7 @@ class _Mapping:
 
 def _host_port_name(port: SitePort | None) -> str:
     if port is None:
-        return "another host port"
+        return _("another host port")
     return f"{port.host.name} ({port.label})" if port.host else port.label
 
 
@@ -243,22 +280,36 @@ def desired_port_setting(
     types = allowed_port_types(of_host=of_host)
     if entry.port_type and entry.port_type != now.port_type:
         if not now.port_type:
-            notes.append("The type of its port is unknown here: it stays unchanged.")
+            notes.append(_("The type of its port is unknown here: it stays unchanged."))
         elif entry.port_type not in types:
-            leads = "A host's port" if of_host else "The port of a slot"
-            return None, f"{leads} can be configured as {' or '.join(types)}, not as {quoted(entry.port_type)}."
+            values = {"types": joined(types, _(" or ")), "type": quoted(entry.port_type)}
+            if of_host:
+                return None, _("A host's port can be configured as {types}, not as {type}.", **values)
+            return None, _("The port of a slot can be configured as {types}, not as {type}.", **values)
         else:
             wanted = replace(wanted, port_type=entry.port_type)
-            changes.append(f"Configure its port from {now.port_type} to {entry.port_type}.")
+            changes.append(
+                _("Configure its port from {before} to {after}.", before=now.port_type, after=entry.port_type)
+            )
     if entry.lanes and entry.lanes != now.configured_width:
         if not now.configured_width:
-            notes.append("The lanes of its port are unknown here: they stay unchanged.")
+            notes.append(_("The lanes of its port are unknown here: they stay unchanged."))
         elif entry.lanes not in LANE_COUNTS:
             return (
                 None,
-                f"A port can be configured with {', '.join(map(str, LANE_COUNTS))} lanes, not with {entry.lanes}.",
+                _(
+                    "A port can be configured with {counts} lanes, not with {count}.",
+                    counts=", ".join(map(str, LANE_COUNTS)),
+                    count=entry.lanes,
+                ),
             )
         else:
             wanted = replace(wanted, configured_width=entry.lanes)
-            changes.append(f"Configure its port from x{now.configured_width} to x{entry.lanes}.")
+            changes.append(
+                _(
+                    "Configure its port from {before} to {after}.",
+                    before=f"x{now.configured_width}",
+                    after=f"x{entry.lanes}",
+                )
+            )
     return (None if wanted == PortSetting() else wanted), ""

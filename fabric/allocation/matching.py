@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from core.language import _
 from fabric.allocation.pairing import RequestedSlot, device_in_slot, mismatch_reason, paired_port
 from fabric.allocation.rules import EntryFit, MappingMode, SiteChassis, SiteDevice, SiteDrawer, SiteHardware, SitePort
 from fabric.bmc.types import DrawerMode
@@ -27,7 +28,7 @@ class LocatedDevice:
     @property
     def title(self) -> str:
         where = f"{self.chassis.name} {self.drawer.title}".strip()
-        slot = f" slot {self.device.slot}" if self.device.slot is not None else ""
+        slot = _(" slot {number}", number=self.device.slot) if self.device.slot is not None else ""
         return f"{self.device.name} ({where}{slot})"
 
 
@@ -61,9 +62,9 @@ class DeviceMatcher:
         for at, requested in enumerate(self.requested):
             here = _device_in_slot(requested)
             if here is None:
-                self.why[at] = "There is no such slot with a device here, or you may not see it."
+                self.why[at] = _("There is no such slot with a device here, or you may not see it.")
             elif not requested.drawer.chassis.is_same:
-                self.why[at] = f"In the same slot is {here.title}, of another chassis."
+                self.why[at] = _("In the same slot is {device}, of another chassis.", device=here.title)
             elif reason := mismatch_reason(requested.entry, here.device):
                 self.why[at] = reason
             else:
@@ -85,7 +86,12 @@ class DeviceMatcher:
         other = self.taken.setdefault(found.device.id, requested)
         if other is not requested:
             place = other.entry.place
-            self.why[at] = f"{found.title} is already listed in line {place.line} ({place.path})."
+            self.why[at] = _(
+                "{device} is already listed in line {line} ({path}).",
+                device=found.title,
+                line=place.line,
+                path=place.path,
+            )
             return
         self.found[at] = (found, fit)
 
@@ -97,7 +103,7 @@ class DeviceMatcher:
         for at, requested in self._left():
             device = requested.entry.device
             if device is None or not device.serial_number:
-                self.why[at] = "The file has no serial number for its device."
+                self.why[at] = _("The file has no serial number for its device.")
                 continue
             found = known.get(device.serial_number, [])
             model = (device.manufacturer, device.model)
@@ -105,9 +111,9 @@ class DeviceMatcher:
             if len(found) == 1:
                 self._take(at, requested, found[0], "mapped")
             elif found:
-                self.why[at] = "Several devices here have its serial number."
+                self.why[at] = _("Several devices here have its serial number.")
             else:
-                self.why[at] = "No device here has its serial number, or you may not see it."
+                self.why[at] = _("No device here has its serial number, or you may not see it.")
 
     def _by_kind(self, everything: list[LocatedDevice]) -> None:
         groups: dict[tuple[int, str], list[tuple[int, RequestedSlot]]] = {}
@@ -116,7 +122,7 @@ class DeviceMatcher:
             if row is None:
                 continue
             if device is None or not device.kind:
-                self.why[at] = "The file does not name the kind of its device."
+                self.why[at] = _("The file does not name the kind of its device.")
             else:
                 groups.setdefault((row.id, device.kind), []).append((at, requested))
         for (chassis, kind), requests in groups.items():
@@ -128,19 +134,19 @@ class DeviceMatcher:
             self._match(requests, free, kind)
 
     def _match(self, requests: list[tuple[int, RequestedSlot]], free: list[LocatedDevice], kind: str) -> None:
-        for at, _ in requests[MAX_OF_A_KIND:]:
-            self.why[at] = f"The file lists more than {MAX_OF_A_KIND} devices of a kind in one chassis."
+        for at, _requested in requests[MAX_OF_A_KIND:]:
+            self.why[at] = _("The file lists more than {count} devices of a kind in one chassis.", count=MAX_OF_A_KIND)
         requests = requests[:MAX_OF_A_KIND]
-        costs = [[self._cost(requested, one) for one in free] for _, requested in requests]
+        costs = [[self._cost(requested, one) for one in free] for _at, requested in requests]
         # Where there are too few, those to be attached come first.
-        left_out = [LEFT_OUT_ATTACHED if requested.entry.attached_to else LEFT_OUT_FREE for _, requested in requests]
+        left_out = [LEFT_OUT_ATTACHED if requested.entry.attached_to else LEFT_OUT_FREE for _at, requested in requests]
         for (at, requested), column, row in zip(requests, cheapest_assignment(costs, left_out), costs, strict=True):
             if column is not None:
                 self._take(at, requested, free[column], "mapped")
             elif any(cost < IMPOSSIBLE for cost in row):
-                self.why[at] = f"There are too few devices of kind {kind} here."
+                self.why[at] = _("There are too few devices of kind {kind} here.", kind=kind)
             else:
-                self.why[at] = f"No device of kind {kind} here fits, at a host port that the rules allow."
+                self.why[at] = _("No device of kind {kind} here fits, at a host port that the rules allow.", kind=kind)
 
     def _cost(self, requested: RequestedSlot, one: LocatedDevice) -> float:
         """Return the distance of a device from the requested one, IMPOSSIBLE where the attachment is not allowed."""

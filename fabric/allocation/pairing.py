@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
+
+from django.utils.translation import gettext_noop
 
 from core.documents import quoted
+from core.language import _
 from fabric.allocation.document import (
     NOT_SPECIFIED,
     AllocationDocument,
@@ -17,6 +21,8 @@ from fabric.allocation.document import (
     SlotEntry,
 )
 from fabric.allocation.rules import MappingMode, SiteChassis, SiteDevice, SiteDrawer, SiteHardware, SiteHost, SitePort
+
+BY_NAME: Final = gettext_noop("by its name")
 
 
 @dataclass(kw_only=True)
@@ -39,7 +45,9 @@ class DrawerPair:
 
     @property
     def title(self) -> str:
-        name = self.entry.name or (f"drawer {self.entry.number}" if self.entry.number is not None else "")
+        name = self.entry.name or (
+            _("drawer {number}", number=self.entry.number) if self.entry.number is not None else ""
+        )
         return f"{self.chassis.entry.name} {name}".strip()
 
 
@@ -53,7 +61,7 @@ class RequestedSlot:
     @property
     def what(self) -> str:
         device = self.entry.device
-        slot = f" slot {self.entry.slot}" if self.entry.slot is not None else ""
+        slot = _(" slot {number}", number=self.entry.slot) if self.entry.slot is not None else ""
         name = f": {device.name or device.model or device.kind}" if device is not None else ""
         return f"{self.drawer.title}{slot}{name.rstrip(': ')}"
 
@@ -70,7 +78,7 @@ def pair_chassis(
     if onto is not None and len(pairs) == 1:
         if (row := next((one for one in site.chassis if one.id == onto), None)) is not None:
             same = _same_uuid(pairs[0].entry, row) or _same_serial(pairs[0].entry, row)
-            pairs[0].row, pairs[0].is_same, pairs[0].how = row, same, "it was chosen"
+            pairs[0].row, pairs[0].is_same, pairs[0].how = row, same, _("it was chosen")
     else:
         _find_chassis(pairs, site, by)
     for one in pairs:
@@ -80,24 +88,24 @@ def pair_chassis(
 
 def _find_chassis(pairs: list[ChassisPair], site: SiteHardware, by: MappingMode) -> None:
     tests: tuple[tuple[str, Callable[[ChassisEntry, SiteChassis], bool]], ...] = (
-        ("UUID", _same_uuid),
-        ("serial number", _same_serial),
-        ("name", lambda entry, row: entry.name == row.name),
+        (gettext_noop("by its UUID"), _same_uuid),
+        (gettext_noop("by its serial number"), _same_serial),
+        (BY_NAME, lambda entry, row: entry.name == row.name),
     )
     free = list(site.chassis)
     for word, test in tests:
         for one in pairs:
             if one.row is None and (row := next((row for row in free if test(one.entry, row)), None)):
                 free.remove(row)
-                one.row, one.how = row, f"by its {word}"
-                one.is_same = word != "name" or not _contradicts(one.entry, row)
+                one.row, one.how = row, _(word)
+                one.is_same = word != BY_NAME or not _contradicts(one.entry, row)
     if by in {"slot", "kind"}:
         free = [row for row in free if row.composable]
         for one in pairs:
             if one.row is None and free:
                 row = next((row for row in free if row.model == one.entry.model), free[0])
                 free.remove(row)
-                one.row, one.how = row, "as its replacement"
+                one.row, one.how = row, _("as its replacement")
 
 
 def _same_uuid(entry: ChassisEntry, row: SiteChassis) -> bool:
@@ -144,8 +152,8 @@ def missing_port_reason(requested: DrawerPair, label: str, drawer: SiteDrawer) -
     for one in requested.entry.host_ports:
         port = paired_port(requested, one.label, drawer)
         if port is not None and port.label == label:
-            return f"{label} here is mapped to {quoted(one.label)} of the file already."
-    return "There is no such host port here, or you may not see it."
+            return _("{port} here is mapped to {entry} of the file already.", port=label, entry=quoted(one.label))
+    return _("There is no such host port here, or you may not see it.")
 
 
 def _paired_ports(requested: DrawerPair, drawer: SiteDrawer) -> dict[str, SitePort]:
@@ -165,11 +173,11 @@ def _paired_ports(requested: DrawerPair, drawer: SiteDrawer) -> dict[str, SitePo
 
     in_place = requested.row is drawer
     if in_place and requested.chassis.is_same:
-        take(lambda port, label, _: port.label == label)
+        take(lambda port, label, _host: port.label == label)
     take(lambda port, label, host: port.label == label and _leads_to(port, host))
-    take(lambda port, _, host: _leads_to(port, host))
+    take(lambda port, _label, host: _leads_to(port, host))
     if in_place:
-        take(lambda port, label, _: port.label == label)
+        take(lambda port, label, _host: port.label == label)
     return found
 
 
@@ -199,15 +207,15 @@ def mismatch_reason(entry: SlotEntry, device: SiteDevice) -> str:
     if meant.serial_number:
         if meant.serial_number == device.serial_number:
             return ""
-        known = quoted(device.serial_number) if device.serial_number else "none"
-        return f"{device.name} is there, of another serial number: {known}."
-    for word, expected, known in (
-        ("kind", meant.kind, device.kind),
-        ("manufacturer", meant.manufacturer, device.manufacturer),
-        ("model", meant.model, device.model),
-    ):
-        if expected and expected != known:
-            return f"{device.name} is there, of another {word}: {quoted(known)}."
+        known = quoted(device.serial_number) if device.serial_number else _("none")
+        return _("{device} is there, of another serial number: {found}.", device=device.name, found=known)
+    if meant.kind and meant.kind != device.kind:
+        return _("{device} is there, of another kind: {found}.", device=device.name, found=quoted(device.kind))
+    if meant.manufacturer and meant.manufacturer != device.manufacturer:
+        found = quoted(device.manufacturer)
+        return _("{device} is there, of another manufacturer: {found}.", device=device.name, found=found)
+    if meant.model and meant.model != device.model:
+        return _("{device} is there, of another model: {found}.", device=device.name, found=quoted(device.model))
     return ""
 
 

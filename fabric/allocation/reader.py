@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+from django.utils.translation import gettext_noop
 
 from core.documents import (
     DocumentNode,
@@ -17,6 +19,7 @@ from core.documents import (
     read_json,
     read_yaml,
 )
+from core.language import _
 from fabric.allocation.document import (
     NOT_SPECIFIED,
     AllocationDocument,
@@ -31,9 +34,9 @@ from fabric.allocation.document import (
 from fabric.allocation.rules import CHASSIS_FIELDS, DEVICE_FIELDS, AllocationReport
 from fabric.allocation.schema import FORMAT, KINDS, SCOPES, VERSION, check_schema
 
-MAX_FILE_BYTES = 5 * 2**20  # bytes
-FILE_TOO_LARGE = (
-    f"The file is larger than {MAX_FILE_BYTES // 2**20} MiB. Export and import one chassis or tenant at a time."
+MAX_FILE_BYTES = 5 * 2**20  # bytes, which FILE_TOO_LARGE names
+FILE_TOO_LARGE: Final = gettext_noop(
+    "The file is larger than 5 MiB. Export and import one chassis or tenant at a time."
 )
 BODY_LIMIT = (MAX_FILE_BYTES + 2**20, FILE_TOO_LARGE)  # alone or in a form; a form without a file may be as large
 
@@ -56,13 +59,13 @@ class AllocationFile:
 def parse_file(raw: bytes, format: Literal["", "json", "yaml"] = "") -> AllocationFile:  # noqa: A002 - the URL parameter
     """Parse a file; without `format` a file that begins with a brace or bracket is JSON, any other is YAML."""
     if len(raw) > MAX_FILE_BYTES:
-        return AllocationFile(document=None, problems=(DocumentProblem(sentence=FILE_TOO_LARGE),))
+        return AllocationFile(document=None, problems=(DocumentProblem(sentence=_(FILE_TOO_LARGE)),))
     try:
         text = raw.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         before = raw[: error.start].decode()
         problems = DocumentProblems(before)
-        problems.add("This is not UTF-8 text. Save the file as UTF-8.", "", len(before))
+        problems.add(_("This is not UTF-8 text. Save the file as UTF-8."), "", len(before))
         return AllocationFile(document=None, problems=problems.in_order())
     chosen = format or ("json" if text.lstrip()[:1] in {"{", "["} else "yaml")
     problems = DocumentProblems(text)
@@ -79,7 +82,7 @@ def parse_file(raw: bytes, format: Literal["", "json", "yaml"] = "") -> Allocati
 
 def _parse_document(text: str, format: str, problems: DocumentProblems) -> AllocationDocument | None:  # noqa: A002 - as its caller
     if not text.strip():
-        raise DocumentSyntaxError("The file is empty.", 0)
+        raise DocumentSyntaxError(_("The file is empty."), 0)
     root = (read_json if format == "json" else read_yaml)(text, problems)
     if not _is_allocation_file(root, problems):
         return None
@@ -92,27 +95,38 @@ def _parse_document(text: str, format: str, problems: DocumentProblems) -> Alloc
 def _is_allocation_file(root: DocumentNode, problems: DocumentProblems) -> bool:
     """Return whether the rest can be checked: the fields of another format or version are unknown."""
     if not isinstance(root.value, dict):
-        found = {"array": "a list", "string": "a text", "null": "nothing"}.get(
-            json_type(root.value), "a number or word"
+        found = {"array": _("a list"), "string": _("a text"), "null": _("nothing")}.get(
+            json_type(root.value), _("a number or word")
         )
-        needed = "one object with 'format', 'version' and 'chassis'"
-        problems.add(f"The file must be {needed}, not {found}.", "", root.offset)
+        sentence = _("The file must be one object with 'format', 'version' and 'chassis', not {found}.", found=found)
+        problems.add(sentence, "", root.offset)
         return False
     name, version = root.value.get("format"), root.value.get("version")
     if name is None or name.value != FORMAT:
-        reason = "It has no 'format'" if name is None else "It has another 'format'"
+        if name is None:
+            sentence = _("This is not an allocation file. It has no 'format': '{format}' is expected.", format=FORMAT)
+        else:
+            sentence = _(
+                "This is not an allocation file. It has another 'format': '{format}' is expected.", format=FORMAT
+            )
         offset = root.offset if name is None else name.offset
-        problems.add(
-            f"This is not an allocation file. {reason}: '{FORMAT}' is expected.", "format" if name else "", offset
-        )
+        problems.add(sentence, "format" if name else "", offset)
         return False
     if version is None or isinstance(version.value, bool) or version.value != VERSION:
-        shown = "without a version"
-        if version is not None:
+        if version is None:
+            sentence = _(
+                "This is an allocation file without a version. This site understands version {version}.",
+                version=VERSION,
+            )
+        else:
             known = version.value
-            shown = f"of version {known if isinstance(known, int | float) else quoted(str(known))}"
+            sentence = _(
+                "This is an allocation file of version {found}. This site understands version {version}.",
+                found=known if isinstance(known, int | float) else quoted(str(known)),
+                version=VERSION,
+            )
         problems.add(
-            f"This is an allocation file {shown}. This site understands version {VERSION}.",
+            sentence,
             "version" if version else "",
             version.offset if version else root.offset,
         )
@@ -219,28 +233,39 @@ class _DuplicateFinder:
         """Report every duplicate: at its second position, with the line of the first."""
         for chassis in document.chassis:
             where = chassis.place.path
-            self._note(("name", chassis.name), chassis, f"The chassis {quoted(chassis.name)}", bool(chassis.name))
+            self._note(
+                ("name", chassis.name), chassis, _("The chassis {name}", name=quoted(chassis.name)), bool(chassis.name)
+            )
             uuid = chassis.uuid.casefold()
-            self._note(("uuid", uuid), chassis, f"The chassis of UUID {quoted(uuid)}", bool(uuid))
+            self._note(("uuid", uuid), chassis, _("The chassis of UUID {uuid}", uuid=quoted(uuid)), bool(uuid))
             for drawer in chassis.drawers:
                 key: Hashable = drawer.name if drawer.number is None else drawer.number
-                label = f"Drawer {drawer.number}" if drawer.number is not None else f"The drawer {quoted(drawer.name)}"
+                label = (
+                    _("Drawer {number}", number=drawer.number)
+                    if drawer.number is not None
+                    else _("The drawer {name}", name=quoted(drawer.name))
+                )
                 self._note(("drawer", where, key), drawer, label, is_named=True)
                 for port in drawer.host_ports:
-                    label = f"Host port {quoted(port.label)}"
+                    label = _("Host port {label}", label=quoted(port.label))
                     self._note(("port", where, port.label), port, label, bool(port.label))
                 self._check_slots(drawer)
 
     def _check_slots(self, drawer: DrawerEntry) -> None:
         for slot in drawer.slots:
             device = slot.device
-            self._note(("slot", drawer.place.path, slot.slot), slot, f"Slot {slot.slot}", slot.slot is not None)
+            self._note(
+                ("slot", drawer.place.path, slot.slot),
+                slot,
+                _("Slot {number}", number=slot.slot),
+                slot.slot is not None,
+            )
             if device is not None and device.serial_number:
                 key = ("device", device.manufacturer, device.model, device.serial_number)
-                label = f"The device with serial number {quoted(device.serial_number)}"
+                label = _("The device with serial number {serial}", serial=quoted(device.serial_number))
                 self._note(key, slot, label, is_named=True)
             elif device is None and slot.slot is None:
-                self.problems.add_at("Neither a slot nor a device is named here.", slot.place)
+                self.problems.add_at(_("Neither a slot nor a device is named here."), slot.place)
 
     def _note(self, key: Hashable, entry: PortEntry | ChassisEntry | DrawerEntry, label: str, is_named: bool) -> None:
         if not is_named:
@@ -248,5 +273,11 @@ class _DuplicateFinder:
         first = self.seen.setdefault(key, entry)
         if first is not entry:
             self.problems.add_at(
-                f"{label} is listed twice: first in line {first.place.line} ({first.place.path}).", entry.place
+                _(
+                    "{part} is listed twice: first in line {line} ({path}).",
+                    part=label,
+                    line=first.place.line,
+                    path=first.place.path,
+                ),
+                entry.place,
             )

@@ -9,7 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
+from django.utils.translation import gettext_noop
+
 from core.documents import DocumentPosition
+from core.language import _
 from fabric.operations.rules import PortSetting
 from fabric.plans.rules import DesiredState
 
@@ -81,7 +84,7 @@ class SiteDrawer:
     @property
     def title(self) -> str:
         """The label of the drawer, '' for no drawer."""
-        return self.name or (f"drawer {self.number}" if self.number is not None else "")
+        return self.name or (_("drawer {number}", number=self.number) if self.number is not None else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +113,10 @@ class SiteHardware:
 
 MappingMode = Literal["exact", "slot", "serial", "kind"]
 MAPPING_MODES: Final[dict[MappingMode, str]] = {
-    "exact": "Only what is the same here: the same chassis, slot and device",
-    "serial": "By serial number: the device, wherever it is now",
-    "slot": "By slot: whatever is in the same slot",
-    "kind": "By kind: a device of the same kind and model, as near as possible",
+    "exact": gettext_noop("Only what is the same here: the same chassis, slot and device"),
+    "serial": gettext_noop("By serial number: the device, wherever it is now"),
+    "slot": gettext_noop("By slot: whatever is in the same slot"),
+    "kind": gettext_noop("By kind: a device of the same kind and model, as near as possible"),
 }
 EntryFit = Literal["exact", "mapped", "does_not_fit"]
 

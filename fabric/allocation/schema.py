@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from django.utils.translation import gettext_noop
+
 from core.documents import DocumentNode, DocumentProblems, json_type, member_path, quoted, unknown_name_sentence
+from core.language import _, joined
 from fabric.bmc.types import DeviceKind, DrawerMode
 
 FORMAT: Final = "falconweb-allocation"
@@ -130,13 +133,17 @@ SCHEMA: Final[dict[str, Any]] = {
 }
 
 TYPE_LABELS = {
-    "string": "text", "integer": "a whole number", "object": "an object", "array": "a list", "null": "null",
-}  # fmt: skip
+    "string": gettext_noop("text"),
+    "integer": gettext_noop("a whole number"),
+    "object": gettext_noop("an object"),
+    "array": gettext_noop("a list"),
+    "null": "null",
+}
 
 
 def check_schema(root: DocumentNode, problems: DocumentProblems) -> None:
     """Report every value that violates the schema."""
-    _check_node(root, SCHEMA, "", "The file", problems)
+    _check_node(root, SCHEMA, "", _("The file"), problems)
 
 
 def _check_node(node: DocumentNode, schema: dict[str, Any], path: str, name: str, problems: DocumentProblems) -> None:
@@ -152,7 +159,7 @@ def _check_node(node: DocumentNode, schema: dict[str, Any], path: str, name: str
     elif isinstance(node.value, dict):
         for missing in schema["required"]:
             if missing not in node.value:
-                problems.add(f"{name} has no '{missing}'.", path, node.offset)
+                problems.add(_("{name} has no '{missing}'.", name=name, missing=missing), path, node.offset)
         known = schema["properties"]
         for word, value in node.value.items():
             inner = member_path(path, word)
@@ -171,19 +178,37 @@ def _mismatch_reason(node: DocumentNode, schema: dict[str, Any], name: str) -> s
     allowed = schema.get("type", found)
     allowed = [allowed] if isinstance(allowed, str) else allowed
     if "const" in schema and (value != schema["const"] or found == "boolean"):
-        return f"{name} must be {_display_value(schema['const'])}, not {_display_value(value)}."
+        wanted = _display_value(schema["const"])
+        return _("{name} must be {wanted}, not {found}.", name=name, wanted=wanted, found=_display_value(value))
     if "enum" in schema and value not in schema["enum"]:
-        return f"{name} must be one of {', '.join(schema['enum'])}, not {_display_value(value)}."
+        choices = ", ".join(schema["enum"])
+        return _(
+            "{name} must be one of {choices}, not {found}.", name=name, choices=choices, found=_display_value(value)
+        )
     if found not in allowed:
-        hint = " Put it in quotes." if found in {"integer", "number", "boolean"} and "string" in allowed else ""
-        return f"{name} must be {' or '.join(TYPE_LABELS[one] for one in allowed)}, not {_display_value(value)}.{hint}"
+        wanted = joined((_(TYPE_LABELS[one]) for one in allowed), _(" or "))
+        sentence = _("{name} must be {wanted}, not {found}.", name=name, wanted=wanted, found=_display_value(value))
+        is_unquoted = found in {"integer", "number", "boolean"} and "string" in allowed
+        return joined([sentence, _("Put it in quotes.")]) if is_unquoted else sentence
     if isinstance(value, str):
         if len(value) < schema.get("minLength", 0):
-            return f"{name} must not be empty."
+            return _("{name} must not be empty.", name=name)
         if len(value) > schema.get("maxLength", len(value)):
-            return f"{name} has {len(value)} characters: at most {schema['maxLength']} are allowed."
+            return _(
+                "{name} has {count} characters: at most {largest} are allowed.",
+                name=name,
+                count=len(value),
+                largest=schema["maxLength"],
+            )
     if isinstance(value, int) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
-        return f"{name} must be from {schema['minimum']} to {schema['maximum']}, not {value}."
+        smallest, largest = schema["minimum"], schema["maximum"]
+        return _(
+            "{name} must be from {smallest} to {largest}, not {found}.",
+            name=name,
+            smallest=smallest,
+            largest=largest,
+            found=value,
+        )
     return ""
 
 
@@ -193,4 +218,4 @@ def _display_value(value: object) -> str:
         return "null"
     if isinstance(value, str):
         return quoted(value)
-    return str(value).lower() if kind in {"boolean", "integer", "number"} else TYPE_LABELS[kind]
+    return str(value).lower() if kind in {"boolean", "integer", "number"} else _(TYPE_LABELS[kind])

@@ -10,6 +10,7 @@ from accounts.models import Tenant, User
 from accounts.visibility import visible_or_404
 from core.documents import DocumentProblem
 from core.errors import Invalid, NotFound
+from core.language import _, _n
 from fabric.allocation.document import AllocationDocument, export_document
 from fabric.allocation.mapping import map_document
 from fabric.allocation.reader import AllocationFile, parse_file
@@ -30,7 +31,9 @@ def allocation_export(
     Raises NotFound for a chassis that the user does not see, and for a tenant that is not theirs.
     """
     if chassis_id is not None and tenant_id is not None:
-        raise Invalid("Choose a chassis or a tenant, not both.", errors={"tenant_id": "Leave it out, or chassis_id."})
+        raise Invalid(
+            _("Choose a chassis or a tenant, not both."), errors={"tenant_id": "Leave it out, or chassis_id."}
+        )
     if chassis_id is not None:
         chassis: Chassis = visible_or_404(Chassis.objects.all(), person, chassis_id, "chassis")
         return export_document(
@@ -39,7 +42,7 @@ def allocation_export(
     if tenant_id is not None:
         tenant = exportable_tenants(person).filter(pk=tenant_id).first()
         if tenant is None:
-            raise NotFound("There is no such tenant.")
+            raise NotFound(_("There is no such tenant."))
         return export_document(visible_hardware(person, tenant=tenant), scope="tenant", scope_name=tenant.name)
     return export_document(visible_hardware(person))
 
@@ -63,19 +66,22 @@ def allocation_check(
     `by` is one of MAPPING_MODES, `onto` the chassis that a file with one chassis is mapped to. Raises Forbidden for
     users who may not compose, NotFound and Invalid for invalid parameters.
     """
-    require_composer(person, "attach or detach")
+    require_composer(person, _("attach or detach"))
     way: MappingMode | None = next((one for one in MAPPING_MODES if one == by), None)
     if way is None:
-        raise Invalid(f"'{by[:50]}' is not a mapping mode.", errors={"by": f"One of {', '.join(MAPPING_MODES)}."})
+        raise Invalid(
+            _("'{mode}' is not a mapping mode.", mode=by[:50]),
+            errors={"by": _("One of {choices}.", choices=", ".join(MAPPING_MODES))},
+        )
     if onto is not None and not Chassis.objects.visible_to(person).filter(pk=onto).exists():
-        raise NotFound("There is no such chassis.")
+        raise NotFound(_("There is no such chassis."))
     file = parse_file(raw, format)
     if file.document is None:
         return file
     if onto is not None and len(file.document.chassis) != 1:
         count = len(file.document.chassis)
         raise Invalid(
-            f"Only a file with one chassis can be mapped to a chosen one: this file has {count}.",
+            _("Only a file with one chassis can be mapped to a chosen one: this file has {count}.", count=count),
             errors={"chassis_id": "Leave it out, or give a file with one chassis."},
         )
     return replace(file, report=map_document(file.document, projected_hardware(person), by=way, onto=onto))
@@ -95,8 +101,13 @@ def allocation_plan(
     entries, do = ("1 entry", "does") if misfits == 1 else (f"{misfits} entries", "do")
     if misfits and not partial:
         raise Invalid(
-            f"{entries} of the file {do} not fit here, so that "
-            "nothing is planned. Map it otherwise, or leave out what does not fit.",
+            _n(
+                "{count} entry of the file does not fit here, so that nothing is planned. Map it otherwise, or leave "
+                "out what does not fit.",
+                "{count} entries of the file do not fit here, so that nothing is planned. Map it otherwise, or leave "
+                "out what does not fit.",
+                misfits,
+            ),
             problems=[DocumentProblem(sentence=one.sentence, place=one.place).as_json() for one in report.misfits],
         )
     if report.is_empty:
@@ -110,9 +121,15 @@ def allocation_plan(
 
 def unreadable_file_error(file: AllocationFile) -> Invalid:
     """Return the error for a file with problems."""
-    count = f"more than {len(file.problems)}" if file.more else str(len(file.problems))
+    count, first = len(file.problems), file.problems[0].sentence
+    if file.more:
+        sentence = _("The file has more than {count} problems: {first}", count=count, first=first)
+    else:
+        sentence = _n(
+            "The file has {count} problem: {first}", "The file has {count} problems: {first}", count, first=first
+        )
     return Invalid(
-        f"The file has {count} problem{'' if count == '1' else 's'}: {file.problems[0].sentence}",
+        sentence,
         problems=[one.as_json() for one in file.problems],
         more_problems=file.more,
     )

@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.text import slugify
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.access import person_of
@@ -17,6 +18,7 @@ from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
 from core.database import natural
 from core.errors import FalconWebError, Invalid
+from core.language import _
 from core.text import parse_id
 from fabric.allocation.document import FORMATS, Format
 from fabric.allocation.reader import BODY_LIMIT, FILE_TOO_LARGE, MAX_FILE_BYTES, AllocationFile
@@ -34,9 +36,9 @@ MAX_LINES = 500
 def allocation_export_file(request: HttpRequest) -> HttpResponse:
     """Send the allocation as a file; `what` is 'everything', 'chassis-3' or 'tenant-3', `format` json or yaml."""
     format = _format(request.GET.get("format", "json"))  # noqa: A001 - the name of the URL parameter
-    kind, _, number = request.GET.get("what", "everything").partition("-")
+    kind, _dash, number = request.GET.get("what", "everything").partition("-")
     if kind not in {"everything", "chassis", "tenant"}:
-        raise Invalid("Choose everything, a chassis or a tenant.")
+        raise Invalid(_("Choose everything, a chassis or a tenant."))
     document = allocation_export(
         person=person_of(request),
         chassis_id=parse_id(number) if kind == "chassis" else None,
@@ -54,7 +56,7 @@ def allocation_export_file(request: HttpRequest) -> HttpResponse:
 @declare(
     Audience.EVERYBODY,
     audited_as=Action.ALLOCATION_READ,
-    menu_entry=MenuEntry("Allocation files", "Compose", 3),
+    menu_entry=MenuEntry(gettext_noop("Allocation files"), "Compose", 3),
     body_limit=BODY_LIMIT,
 )
 def allocation(request: HttpRequest) -> HttpResponse:
@@ -79,7 +81,7 @@ def allocation(request: HttpRequest) -> HttpResponse:
             raise
         return _page(request, person, {**shown, "refused": error.sentence}, status=error.status)
     if plan is None:
-        messages.info(request, "Nothing to change: the hardware matches the file.")
+        messages.info(request, _("Nothing to change: the hardware matches the file."))
         return redirect("fabric:allocation")
     return redirect("fabric:plan", pk=plan.pk)
 
@@ -122,11 +124,11 @@ def _page(request: HttpRequest, person: User, found: dict[str, Any], *, status: 
         "chassis": chassis,
         "tenants": exportable_tenants(person).order_by(natural("name")),
         "formats": FORMATS,
-        "ways": MAPPING_MODES.items(),
+        "ways": [(mode, _(label)) for mode, label in MAPPING_MODES.items()],
         "may_import": person.may_compose,
         "largest": MAX_FILE_BYTES // 2**20,
         "largest_bytes": MAX_FILE_BYTES,
-        "too_large": FILE_TOO_LARGE,
+        "too_large": _(FILE_TOO_LARGE),
     }
     return render(request, "fabric/allocation/allocation.html", context, status=status)
 
@@ -135,7 +137,7 @@ def _format(text: str) -> Format:
     for one in FORMATS:
         if one == text:
             return one
-    raise Invalid("An allocation file is JSON or YAML.")
+    raise Invalid(_("An allocation file is JSON or YAML."))
 
 
 def _format_of(name: str) -> Literal["", "json", "yaml"]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from core.language import english
 from fabric.drift.models import Drift
 from fabric.inventory.labels import host_port_name, slot_label
 from fabric.inventory.models import Approvable, Device, Drawer, Host, HostPort, Port
@@ -112,7 +113,7 @@ def state_label(part: Approvable, state: str) -> str:
     match part:
         case Device():
             port = HostPort.objects.select_related("host").filter(pk=int(state)).first() if state else None
-            return host_port_name(port)
+            return english(host_port_name(port))
         case HostPort():
             host = Host.objects.filter(pk=int(state)).first() if state else None
             return host.name if host is not None else "no host"

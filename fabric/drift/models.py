@@ -7,6 +7,7 @@ from typing import Self
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
+from django.utils.translation import gettext_lazy
 
 from accounts.visibility import RestrictedQuerySet
 from fabric.inventory.models import Approvable, Chassis, Device, Drawer, HostPort, Port
@@ -19,26 +20,32 @@ class Drift(models.Model):
     class Kind(models.TextChoices):
         """The kind of difference."""
 
-        ATTACHMENT = "attachment", "Attachment"  # where a device is attached
-        DEVICE = "device", "Device"  # another device is in the slot
-        MODE = "mode", "Mode"  # of a drawer
-        CABLE = "cable", "Cable"  # the host that a host port's cable leads to
-        PORT = "port", "Port"  # a port's type or its lanes
+        ATTACHMENT = "attachment", gettext_lazy("Attachment")  # where a device is attached
+        DEVICE = "device", gettext_lazy("Device")  # another device is in the slot
+        MODE = "mode", gettext_lazy("Mode")  # of a drawer
+        CABLE = "cable", gettext_lazy("Cable")  # the host that a host port's cable leads to
+        PORT = "port", gettext_lazy("Port")  # a port's type or its lanes
 
     class Cause(models.TextChoices):
         """What is known of the cause."""
 
-        OPERATION = "operation", "An operation left it so"
-        LOG = "log", "The BMC's log tells"
-        UNKNOWN = "unknown", "Not known"
+        OPERATION = "operation", gettext_lazy("An operation left it so")
+        LOG = "log", gettext_lazy("The BMC's log tells")
+        UNKNOWN = "unknown", gettext_lazy("Not known")
 
     class End(models.TextChoices):
         """How a drift ended."""
 
-        ACCEPTED = "accepted", "Accepted"  # the found state was approved
-        REAPPLIED = "re_applied", "Re-applied"  # an operation restored the approved state
-        WENT_AWAY = "went_away", "Went away"  # the approved state returned without an operation of the site
-        SUPERSEDED = "superseded", "Superseded"  # the state changed again: by an operation, another drift, or missing
+        ACCEPTED = "accepted", gettext_lazy("Accepted")  # the found state was approved
+        REAPPLIED = "re_applied", gettext_lazy("Re-applied")  # an operation restored the approved state
+        WENT_AWAY = (
+            "went_away",
+            gettext_lazy("Went away"),
+        )  # the approved state returned without an operation of the site
+        SUPERSEDED = (
+            "superseded",
+            gettext_lazy("Superseded"),
+        )  # the state changed again: by an operation, another drift, or missing
 
     class DriftQuerySet(RestrictedQuerySet):
         """A tenant sees the drift of its parts since they were granted, and of the drawers in which it has a part."""

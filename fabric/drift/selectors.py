@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext_noop
 
 from accounts.models import User
+from core.language import _
 from core.zones import local_words
 from fabric.drift.models import Drift
 from fabric.inventory.labels import FOREIGN_HOST_PORT, host_port_name
@@ -24,7 +26,7 @@ from fabric.operations.rules import MODE_VALUE_LABELS, port_type_label
 
 Kind = Drift.Kind
 DriftNotes = dict[tuple[str, int], str]
-FOREIGN_HOST = "another host"
+FOREIGN_HOST: Final = gettext_noop("another host")
 # Columns of a drift that whoever sees it may read as they are.
 COLUMNS = (
     "id", "kind", "chassis_id", "device_id", "what", "not_before", "noticed_at", "cause", "changed_at", "originator",
@@ -78,16 +80,18 @@ class DriftVisibility:
     def words(self, drift: Drift, state: str, words: str) -> str:
         """Return one side of a drift in words that the user may read; of an open one, with present names."""
         match drift.kind:
-            case Kind.ATTACHMENT | Kind.CABLE if state:
+            case Kind.ATTACHMENT | Kind.CABLE if not state:
+                return _("no host")
+            case Kind.ATTACHMENT | Kind.CABLE:
                 attached = drift.kind == Kind.ATTACHMENT
                 known = (self.host_ports if attached else self.hosts).get(int(state))
                 if known is None:
-                    return FOREIGN_HOST_PORT if attached else FOREIGN_HOST
+                    return _(FOREIGN_HOST_PORT if attached else FOREIGN_HOST)
                 return known if drift.is_open else words
             case Kind.MODE:
-                return MODE_VALUE_LABELS.get(words, words)
+                return _(MODE_VALUE_LABELS.get(words, words))
             case Kind.PORT:
-                kind, _, width = words.partition("/")
+                kind, _slash, width = words.partition("/")
                 return f"{port_type_label(kind)}{f', x{width}' if width else ''}"
         return words
 
@@ -197,16 +201,17 @@ def drift_notes(person: User, chassis: Collection[int]) -> DriftNotes:
 
 def _sentence(row: Drift, found: str, expected: str) -> str:
     """Return an open drift in one sentence."""
+    values = {"part": row.what, "found": found, "approved": expected}
     match row.kind:
         case Kind.ATTACHMENT:
-            return f"{row.what} is attached to {found}, approved is {expected}."
+            return _("{part} is attached to {found}, approved is {approved}.", **values)
         case Kind.DEVICE:
-            return f"{row.what} was replaced: found is {found}, approved is {expected}."
+            return _("{part} was replaced: found is {found}, approved is {approved}.", **values)
         case Kind.MODE:
-            return f"{row.what} is in mode ‘{found}’, approved is ‘{expected}’."
+            return _("{part} is in mode ‘{found}’, approved is ‘{approved}’.", **values)
         case Kind.CABLE:
-            return f"{row.what} is cabled to {found}, approved is {expected}."
-    return f"Port {row.what} is configured as {found}, approved is {expected}."
+            return _("{part} is cabled to {found}, approved is {approved}.", **values)
+    return _("Port {part} is configured as {found}, approved is {approved}.", **values)
 
 
 def _view(row: Drift, visibility: DriftVisibility) -> DriftView:
@@ -245,21 +250,26 @@ def _page_of(row: Drift) -> tuple[Literal["fabric:device", "fabric:drawer", "fab
 
 def _cause_sentence(row: Drift, visibility: DriftVisibility) -> str:
     """Return who changed it and when, as far as that is known and the user may know."""
+    at = _(" at {time}", time=local_words(row.changed_at)) if row.changed_at is not None else ""
     match row.cause:
         case Drift.Cause.OPERATION:
             operation = row.operation if row.operation_id in visibility.operations else None
             if operation is None:
-                return f"An operation that did not finish left it so{_at_time(row.changed_at)}."
-            summary = f"‘{operation.summary}’, requested by {operation.requested_by_name}"
-            return f"{summary}, did not finish and left it so{_at_time(row.changed_at)}."
+                return _("An operation that did not finish left it so{at}.", at=at)
+            return _(
+                "‘{operation}’, requested by {name}, did not finish and left it so{at}.",
+                operation=operation.summary,
+                name=operation.requested_by_name,
+                at=at,
+            )
         case Drift.Cause.LOG:
             who = _account_label(row, visibility.person)
             if who:
-                return f"{who} changed it{_at_time(row.changed_at)}, according to the chassis’ log."
-            return f"It happened{_at_time(row.changed_at)}, according to the chassis’ log, which names no account."
+                return _("{account} changed it{at}, according to the chassis’ log.", account=who, at=at)
+            return _("It happened{at}, according to the chassis’ log, which names no account.", at=at)
     if row.log_asked_at is None and row.is_open:
-        return "The chassis’ log is being read for the account that changed it."
-    return "It was changed outside FalconWeb; the chassis does not report by whom."
+        return _("The chassis’ log is being read for the account that changed it.")
+    return _("It was changed outside FalconWeb; the chassis does not report by whom.")
 
 
 def _account_label(row: Drift, person: User) -> str:
@@ -268,25 +278,26 @@ def _account_label(row: Drift, person: User) -> str:
     own = row.originator == row.chassis.username
     # The site's own account, and the network of its operators, are not disclosed to tenants.
     if not person.is_administrator:
-        return "An account of the site’s operators"
-    where = f" from {row.origin_address}" if row.origin_address else ""
-    also = ", which FalconWeb uses too," if own else ""
-    return f"The account ‘{row.originator}’{also}{where}"
-
-
-def _at_time(moment: datetime | None) -> str:
-    return f" at {local_words(moment)}" if moment is not None else ""
+        return _("An account of the site’s operators")
+    values = {"account": row.originator, "address": row.origin_address}
+    if own and row.origin_address:
+        return _("The account ‘{account}’, which FalconWeb uses too, from {address}", **values)
+    if own:
+        return _("The account ‘{account}’, which FalconWeb uses too,", **values)
+    if row.origin_address:
+        return _("The account ‘{account}’ from {address}", **values)
+    return _("The account ‘{account}’", **values)
 
 
 def _end_label(row: Drift) -> str:
-    by = f" by {row.ended_by_name}" if row.ended_by_name else ""
+    by = row.ended_by_name
     match row.end:
         case Drift.End.ACCEPTED:
-            return f"Accepted{by}"
+            return _("Accepted by {name}", name=by) if by else _("Accepted")
         case Drift.End.REAPPLIED:
-            return f"Re-applied{by}"
+            return _("Re-applied by {name}", name=by) if by else _("Re-applied")
         case Drift.End.WENT_AWAY:
-            return "It is as approved again"
+            return _("It is as approved again")
         case Drift.End.SUPERSEDED:
-            return f"Changed again{by}" if by else "Something else by now"
+            return _("Changed again by {name}", name=by) if by else _("Something else by now")
     return ""

@@ -19,6 +19,7 @@ from accounts.audit.services import Target, audited
 from accounts.models import User
 from core.database import natural
 from core.errors import Conflict, Forbidden, Invalid, NotFound
+from core.language import _, joined
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import BmcError
@@ -88,7 +89,7 @@ def drifts_accept(*, person: User, drifts: Collection[int]) -> list[Drift]:
     return rows
 
 
-def reapply_proposal(*, person: User, drifts: Collection[int], **_: Any) -> Proposal:
+def reapply_proposal(*, person: User, drifts: Collection[int], **_rest: Any) -> Proposal:
     """Return what re-applying the approved state would do."""
     rows = _requested_drifts(person, drifts)
     return Proposal(
@@ -115,7 +116,9 @@ def drifts_reapply(*, person: User, drifts: Collection[int], agreed: str | None 
         act.target = _audit_target(rows)
         _refuse([_reapply_obstacle(row, visibility) for row in rows])
         if agreed is not None and agreed != _reapply_effects(person, rows, visibility).key:
-            raise Conflict("Re-applying would detach other devices than the page showed. Reload, then review it again.")
+            raise Conflict(
+                _("Re-applying would detach other devices than the page showed. Reload, then review it again.")
+            )
         plan = plan_create(person=person, desired=approved_desired_state(rows), title=_title(rows), origin=ORIGIN)
         applied = plan_apply(person=person, plan=plan)
         act.after = {"plan": str(applied.pk), "title": applied.title}
@@ -143,8 +146,13 @@ def _reapply_effects(person: User, rows: Sequence[Drift], visibility: DriftVisib
     devices = Device.objects.visible_to(person).filter(pk__in=out).select_related("chassis", "slot")
     moved = [row for row in rows if row.host_port_id in {one.source for one in planned.steps if one.kind == "cable"}]
     cables = [
-        f"The cable of {row.what} of {row.chassis.name}, from {visibility.words(row, row.found, row.found_words)} to "
-        f"{visibility.words(row, row.expected, row.expected_words)}"
+        _(
+            "The cable of {part} of {chassis}, from {before} to {after}",
+            part=row.what,
+            chassis=row.chassis.name,
+            before=visibility.words(row, row.found, row.found_words),
+            after=visibility.words(row, row.expected, row.expected_words),
+        )
         for row in moved
     ]
     return ReapplyEffects(
@@ -160,12 +168,12 @@ def drifts_of_chassis(*, person: User, chassis: int, reapply: bool = False) -> l
     Raises Conflict where there is none, NotFound for a chassis that they may not see.
     """
     if not Chassis.objects.visible_to(person).filter(pk=chassis).exists():
-        raise NotFound("There is no such chassis.")
-    require_composer(person, "accept or re-apply")
+        raise NotFound(_("There is no such chassis."))
+    require_composer(person, _("accept or re-apply"))
     views = drift_views(person, drift_rows(person, chassis=chassis, is_open=True))
     found = [view.id for view in views if (view.may_reapply if reapply else view.may_accept)]
     if not found:
-        raise Conflict("This chassis has no drift that you could change. Reload the page.")
+        raise Conflict(_("This chassis has no drift that you could change. Reload the page."))
     return found
 
 
@@ -185,30 +193,32 @@ def approved_desired_state(rows: Iterable[Drift]) -> DesiredState:
             case Kind.MODE if row.drawer_id is not None:
                 modes[row.drawer_id] = DrawerMode(row.expected)
             case Kind.PORT if row.port_id is not None:
-                kind, _, width = row.expected.partition("/")
+                kind, _slash, width = row.expected.partition("/")
                 settings[row.port_id] = PortSetting(port_type=kind, configured_width=int(width) if width else None)
     return DesiredState(attachments=attachments, modes=modes, cables=cables, settings=settings)
 
 
 def _requested_drifts(person: User, drifts: Collection[int]) -> list[Drift]:
     """Return the rows, including ended ones, whose end is reported."""
-    require_composer(person, "accept or re-apply")
+    require_composer(person, _("accept or re-apply"))
     if not drifts:
-        raise Invalid("Choose at least one.", errors={"drift_ids": "Give at least one id."})
+        raise Invalid(_("Choose at least one."), errors={"drift_ids": "Give at least one id."})
     if len(drifts) > MAX_AT_ONCE:
-        raise Invalid(f"At most {MAX_AT_ONCE} together.", errors={"drift_ids": f"Give at most {MAX_AT_ONCE} ids."})
+        raise Invalid(
+            _("At most {count} together.", count=MAX_AT_ONCE), errors={"drift_ids": f"Give at most {MAX_AT_ONCE} ids."}
+        )
     rows = list(
         drift_rows(person).filter(pk__in=drifts).select_related("chassis", "device", "drawer", "host_port", "port")
     )
     if len(rows) != len(set(drifts)):
-        raise NotFound("There is no such drift.")
+        raise NotFound(_("There is no such drift."))
     return rows
 
 
 def _check_permitted(rows: Sequence[Drift], visibility: DriftVisibility) -> None:
     for row in rows:
         if not visibility.is_theirs(row):
-            raise Forbidden(f"Only an administrator may decide on {row.what}.")
+            raise Forbidden(_("Only an administrator may decide on {part}.", part=row.what))
 
 
 def _audit_target(rows: Sequence[Drift]) -> Target:
@@ -217,7 +227,7 @@ def _audit_target(rows: Sequence[Drift]) -> Target:
 
 def _refuse(obstacles: Iterable[str]) -> None:
     if differences := [sentence for sentence in obstacles if sentence]:
-        raise Conflict(" ".join(differences[:5]), differences=differences)
+        raise Conflict(joined(differences[:5]), differences=differences)
 
 
 def _accept_obstacle(row: Drift, visibility: DriftVisibility, going_on: Mapping[PartKey, Operation]) -> str:
@@ -226,20 +236,28 @@ def _accept_obstacle(row: Drift, visibility: DriftVisibility, going_on: Mapping[
         return _ended_sentence(row)
     part = row.part
     if part is None or part.missing_since is not None:
-        return f"{row.what} is missing: the chassis no longer reports it."
+        return _("{part} is missing: the chassis no longer reports it.", part=row.what)
     if row.kind == Kind.DEVICE:
         return ""
     if (operation := going_on.get((type(part), part.pk))) is not None:
         is_seen = Operation.objects.visible_to(visibility.person).filter(pk=operation.pk).exists()
-        who = f": {operation.requested_by_name} asked to '{operation.summary}'" if is_seen else ""
-        return f"{row.what} is being changed{who}. See how that ends."
+        if not is_seen:
+            return _("{part} is being changed. See how that ends.", part=row.what)
+        return _(
+            "{part} is being changed: {name} asked to '{operation}'. See how that ends.",
+            part=row.what,
+            name=operation.requested_by_name,
+            operation=operation.summary,
+        )
     found = found_state(part)
     if found != row.found:
         ports = [int(found)] if found and row.kind == Kind.ATTACHMENT else []
         visible = HostPort.objects.visible_to(visibility.person).filter(pk__in=ports).exists() or not ports
-        now = state_label(part, found or "") if visible else "another host port"
+        now = state_label(part, found or "") if visible else _("another host port")
         was = visibility.words(row, row.found, row.found_words)
-        return f"{row.what} has changed again meanwhile: it is {now} now, not {was}."
+        return _(
+            "{part} has changed again meanwhile: it is {now} now, not {before}.", part=row.what, now=now, before=was
+        )
     return ""
 
 
@@ -247,25 +265,32 @@ def _reapply_obstacle(row: Drift, visibility: DriftVisibility) -> str:
     if row.ended_at is not None:
         return _ended_sentence(row)
     if row.kind == Kind.DEVICE:
-        return f"{row.what} was replaced: reinstall the approved device, or accept the new one."
+        return _("{part} was replaced: reinstall the approved device, or accept the new one.", part=row.what)
     part = row.part
     if part is None or part.missing_since is not None:
-        return f"{row.what} is missing: the chassis no longer reports it."
+        return _("{part} is missing: the chassis no longer reports it.", part=row.what)
     if not row.chassis.is_composable:
-        return f"{row.chassis.name} is monitored only: {row.what} can be changed only at the chassis."
+        return _(
+            "{chassis} is monitored only: {part} can be changed only at the chassis.",
+            chassis=row.chassis.name,
+            part=row.what,
+        )
     if not visibility.may_reapply(row):
-        raise Forbidden(f"{row.what} is approved for a host port that is not granted to your tenant.")
+        raise Forbidden(_("{part} is approved for a host port that is not granted to your tenant.", part=row.what))
     return ""
 
 
 def _ended_sentence(row: Drift) -> str:
-    when = f"{row.ended_at:%H:%M:%S} UTC" if row.ended_at else "meanwhile"
+    when = f"{row.ended_at:%H:%M:%S} UTC" if row.ended_at else _("meanwhile")
+    values = {"part": row.what, "name": row.ended_by_name or _("somebody"), "time": when}
     match row.end:
-        case Drift.End.ACCEPTED | Drift.End.REAPPLIED:
-            return f"{row.what}: {row.ended_by_name or 'somebody'} {row.get_end_display().lower()} it at {when}."
+        case Drift.End.ACCEPTED:
+            return _("{part}: {name} accepted it at {time}.", **values)
+        case Drift.End.REAPPLIED:
+            return _("{part}: {name} re-applied it at {time}.", **values)
         case Drift.End.WENT_AWAY:
-            return f"{row.what} has its approved state again since {when}."
-    return f"{row.what} has changed again at {when}. Reload the page."
+            return _("{part} has its approved state again since {time}.", **values)
+    return _("{part} has changed again at {time}. Reload the page.", **values)
 
 
 def _open_operations(chassis: Collection[int]) -> dict[PartKey, Operation]:

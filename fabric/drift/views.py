@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render, resolve_url
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
@@ -17,6 +18,7 @@ from accounts.models import User
 from accounts.visibility import row_or_404
 from core.database import natural
 from core.errors import Conflict
+from core.language import _
 from core.local_pages import next_page
 from core.text import parse_id
 from fabric.drift.selectors import drift_rows, drift_views
@@ -27,7 +29,7 @@ from fabric.operations.rules import CABLE_SECONDS
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Drift", "Compose", 4))
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry(gettext_noop("Drift"), "Compose", 4))
 def drifts(request: HttpRequest) -> HttpResponse:
     """List drifted parts by chassis; `chassis`, `page` and `show=ended` are in the URL."""
     person = person_of(request)
@@ -68,8 +70,11 @@ def drift_accept(request: HttpRequest) -> HttpResponse:
     except Conflict as error:
         _show_conflict(request, error)
         return redirect(next_page(request, "fabric:drifts"))
-    names = rows[0].what if len(rows) == 1 else f"{len(rows)} differences"
-    messages.success(request, f"Accepted: {names}. The current allocation is now the approved one.")
+    if len(rows) == 1:
+        sentence = _("Accepted: {part}. The current allocation is now the approved one.", part=rows[0].what)
+    else:
+        sentence = _("Accepted: {count} differences. The current allocation is now the approved one.", count=len(rows))
+    messages.success(request, sentence)
     return redirect(next_page(request, "fabric:drifts"))
 
 
