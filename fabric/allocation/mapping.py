@@ -103,8 +103,8 @@ class _Mapping:
         if one.chassis.row is None:
             return
         if one.row is None:
-            sentence = _("{chassis} has no such drawer, or you may not see it.", chassis=one.chassis.row.name)
-            self._misfit(one.entry, one.title, sentence)
+            why = _("{chassis} has no such drawer, or you may not see it.", chassis=one.chassis.row.name)
+            self._misfit(one.entry, one.title, why)
             return
         change = note = ""
         mode, row = one.entry.mode, one.row

@@ -35,7 +35,7 @@ def allocation_export(
             _("Choose a chassis or a tenant, not both."), errors={"tenant_id": "Leave it out, or chassis_id."}
         )
     if chassis_id is not None:
-        chassis: Chassis = visible_or_404(Chassis.objects.all(), person, chassis_id, "chassis")
+        chassis: Chassis = visible_or_404(Chassis.objects.all(), person, chassis_id, _("chassis"))
         return export_document(
             visible_hardware(person, chassis_id=chassis.pk), scope="chassis", scope_name=chassis.name
         )

@@ -17,6 +17,7 @@ from typing import Any, Final, Self, TypeVar
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.services import audit_record, target_of
@@ -238,7 +239,7 @@ class OperationClaim:
         self._checked_at = time.monotonic()
         cancelled = self.held().filter(cancel_requested_at__isnull=False)
         if await run_in_thread(cancelled.exists):
-            raise OperationCancelledError("Cancelled while it was carried out.")
+            raise OperationCancelledError(gettext_noop("Cancelled while it was carried out."))
 
     def close_steps(self, read_back: str) -> None:
         """Close all open steps of an operation that did not succeed; the last one gets the read-back, if any."""

@@ -9,6 +9,8 @@ import asyncio
 import logging
 import time
 
+from django.utils.translation import gettext_noop
+
 from core.errors import Unavailable
 from core.threads import run_in_thread
 from fabric.agents.models import HostAgent
@@ -29,8 +31,8 @@ from hostwire.protocol import CommandAnswer, DrainRequest, PciDevice, RescanRequ
 
 logger = logging.getLogger(__name__)
 
-RELEASE_STEP = "Release on the host"
-SEEN_STEP = "Seen by the host"
+RELEASE_STEP = gettext_noop("Release on the host")
+SEEN_STEP = gettext_noop("Seen by the host")
 # Where the host belongs to another tenant than the device, nothing of it is disclosed, not even its name.
 NO_AGENT_REPORTS = "No agent reports for its host."
 LEAVE_SECONDS = 10.0  # time for processes to close a device by themselves
@@ -76,7 +78,7 @@ async def release_device(claim: OperationClaim, device: Device, port: HostPort) 
                 raise OperationFailedError(f"The agent of {name} did not answer: nothing was detached.")
             step["sentence"] = f"The agent of {name} did not answer. It is forced anyway."
         elif answer.outcome in {"removed", "not_present"}:
-            step["sentence"] = answer.sentence if is_named else "Its host was told to release it."
+            step["sentence"] = answer.sentence if is_named else gettext_noop("Its host was told to release it.")
         elif forced and answer.outcome not in {"refused", "in_use"}:
             # The host did not manage in time. A device that it refuses to release even by force stays: it has data.
             sentence = answer.sentence if is_named else "Its host could not release it."
@@ -87,7 +89,7 @@ async def release_device(claim: OperationClaim, device: Device, port: HostPort) 
         elif is_named:
             raise OperationFailedError(f"{name} does not release the device: {answer.sentence}")
         else:
-            raise OperationFailedError("Its host does not release the device. Nothing was detached.")
+            raise OperationFailedError(gettext_noop("Its host does not release the device. Nothing was detached."))
 
 
 async def skip_release(claim: OperationClaim, port: HostPort) -> None:
@@ -144,7 +146,7 @@ async def wait_until_seen(claim: OperationClaim, device: Device, port: HostPort,
         if answer.outcome != "seen":
             why = f": {answer.sentence}" if is_named else "."
             raise OperationFailedError(f"Attached, with its link up, but {name} does not see it{why}")
-        step["sentence"] = _seen_sentence(name, answer.devices) if is_named else "Its host sees it."
+        step["sentence"] = _seen_sentence(name, answer.devices) if is_named else gettext_noop("Its host sees it.")
 
 
 async def _request_agent(

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from core.failpoints import failpoint
 from core.threads import run_in_thread
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 # Another operation: its summary, its device, and the ports whose links it may have changed.
 OtherOperation = tuple[str, int | None, set[int]]
 
-PROOF_UNTOUCHED = "Verified: no other zone or link of the chassis changed."
+PROOF_UNTOUCHED = gettext_noop("Verified: no other zone or link of the chassis changed.")
 
 
 async def proof_begin(claim: OperationClaim, bmc: BmcClient) -> None:
@@ -105,9 +106,10 @@ def _conclude(operation: Operation, found: CompositionSnapshot | None) -> None:
 
 
 def _sentence(unexplained: int, explained: int) -> str:
+    if unexplained == 1:
+        return gettext_noop("One thing changed meanwhile that no operation explains. Administrators see the details.")
     if unexplained:
-        things = "One thing" if unexplained == 1 else f"{unexplained} things"
-        return f"{things} changed meanwhile that no operation explains. Administrators see the details."
+        return f"{unexplained} things changed meanwhile that no operation explains. Administrators see the details."
     if explained:
         return f"Verified: no zone or link changed except by other operations ({explained})."
     return PROOF_UNTOUCHED

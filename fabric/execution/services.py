@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from django.db import close_old_connections
 from django.db.models import Max
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounts.audit.context import log_context
 from core.database import DATABASE_UNAVAILABLE
@@ -128,7 +129,7 @@ class _OperationRun:
             await self._finish(f"It did not end within {_seconds_of(operation):.0f} s.")
         except Exception:
             logger.exception("operation %s", operation.pk)
-            await self._finish("An error of the site stopped it; see the log of the worker.")
+            await self._finish(gettext_noop("An error of the site stopped it; see the log of the worker."))
         else:
             await self._finish("", state=Operation.State.DONE)
 

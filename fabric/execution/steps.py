@@ -12,6 +12,8 @@ import time
 from collections.abc import AsyncIterator
 from functools import partial
 
+from django.utils.translation import gettext_noop
+
 from accounts.models import User
 from core.errors import Unavailable
 from core.failpoints import failpoint
@@ -114,11 +116,15 @@ def read_back_sentence(operation: Operation, found: str) -> str:
             return f"The port is {found}." if found else ""
         case Operation.Kind.CABLE:
             is_moved = operation.host is not None and operation.host.identity == found
-            return "The cable leads to that host." if is_moved else "The cable leads elsewhere."
+            return (
+                gettext_noop("The cable leads to that host.")
+                if is_moved
+                else gettext_noop("The cable leads elsewhere.")
+            )
     for port in (operation.source, operation.target):
         if port is not None and port.uri == found:
             return f"It is attached to {port.label}."
-    return "It is attached to another host port." if found else "It is attached to no host."
+    return gettext_noop("It is attached to another host port.") if found else gettext_noop("It is attached to no host.")
 
 
 def check_still_allowed(operation: Operation) -> None:
@@ -155,7 +161,7 @@ async def _move_device(claim: OperationClaim, bmc: BmcClient) -> None:
     operation = claim.operation
     device = operation.device
     if device is None:
-        raise OperationFailedError("The device is gone from the site.")
+        raise OperationFailedError(gettext_noop("The device is gone from the site."))
     known = await _detach_device(claim, bmc, device)
     if operation.target is not None:
         await _attach_device(claim, bmc, device, operation.target, known)
@@ -263,19 +269,19 @@ async def _check_current_zone(claim: OperationClaim, bmc: BmcClient, device: Dev
 async def _change_mode(claim: OperationClaim, bmc: BmcClient) -> None:
     drawer = claim.operation.drawer
     if drawer is None:
-        raise OperationFailedError("The drawer is gone from the site.")
+        raise OperationFailedError(gettext_noop("The drawer is gone from the site."))
     mode = DrawerMode(claim.operation.mode)
     async with _check(claim, bmc):
         await claim.retry(partial(bmc.get, drawer.uri))
     async with claim.step("Change mode"):
         await claim.retry(partial(set_drawer_mode, bmc, drawer.uri, mode))
-    await _verify(claim, bmc, mode, "The drawer does not show the new mode.")
+    await _verify(claim, bmc, mode, gettext_noop("The drawer does not show the new mode."))
 
 
 async def _configure_port(claim: OperationClaim, bmc: BmcClient) -> None:
     port, setting = claim.operation.port, claim.operation.setting
     if port is None:
-        raise OperationFailedError("The port is gone from the site.")
+        raise OperationFailedError(gettext_noop("The port is gone from the site."))
     async with _check(claim, bmc):
         await claim.retry(partial(bmc.get, port.uri))
     async with claim.step("Configure"):
@@ -284,7 +290,9 @@ async def _configure_port(claim: OperationClaim, bmc: BmcClient) -> None:
         await claim.retry(partial(configure_port, bmc, port.uri, port_type=port_type, configured_width=width))
     async with claim.step("Wait for the link") as step:
         step["sentence"] = await _wait_for_configured_link(claim, bmc, port)
-    await _verify(claim, bmc, PortSetting(**setting).words, "The port does not show the new configuration.")
+    await _verify(
+        claim, bmc, PortSetting(**setting).words, gettext_noop("The port does not show the new configuration.")
+    )
 
 
 async def _wait_for_configured_link(claim: OperationClaim, bmc: BmcClient, port: Port) -> str:
@@ -304,7 +312,7 @@ async def _move_cable(claim: OperationClaim, bmc: BmcClient) -> None:
     """Wait until a person has moved the cable of a host port, as the BMC reports it."""
     port, host = claim.operation.source, claim.operation.host
     if port is None:
-        raise OperationFailedError("The host port is gone from the site.")
+        raise OperationFailedError(gettext_noop("The host port is gone from the site."))
     wanted = host.identity if host is not None else ""
     async with _check(claim, bmc):
         zone = await claim.retry(partial(read_zone, bmc, port.uri))
@@ -345,7 +353,7 @@ async def _wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) 
     """Wait until the link of an attached device is up at its capability; returns it as a sentence."""
     port = device.slot.port if device.slot is not None else None
     if port is None:
-        return "The chassis shows no port for this slot, so the link was not checked."
+        return gettext_noop("The chassis shows no port for this slot, so the link was not checked.")
     end = time.monotonic() + LINK_SECONDS
     up_since = None
     check_at = time.monotonic() + PRESENCE_SECONDS

@@ -154,4 +154,4 @@ class QuotaForm(forms.Form):
         ]
 
     def lines(self) -> list[tuple[str, forms.BoundField, forms.BoundField]]:
-        return [(label, self[f"once_{kind}"], self[f"hours_{kind}"]) for kind, label in KINDS]
+        return [(str(label), self[f"once_{kind}"], self[f"hours_{kind}"]) for kind, label in KINDS]

@@ -109,7 +109,7 @@ def quota_objections(tenant: Tenant, counts: Counter[str], span: TimeSpan, *, bu
 
     `but` is the lease that they replace. Hours are those used this month so far, and those booked from now on.
     """
-    sentences = []
+    sentences: list[str] = []
     for quota in Quota.objects.filter(tenant=tenant, kind__in=[kind for kind, number in counts.items() if number > 0]):
         number = counts[quota.kind]
         if quota.most_at_once is not None:

@@ -18,6 +18,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounts.access import actor_name
 from accounts.approvals.models import Danger
@@ -159,7 +160,7 @@ def plan_advance(plan_id: UUID | str) -> None:
         raise
     except Exception:
         logger.exception("plan %s", plan.pk)
-        _stop(plan, "An error of the site stopped it; see the log of the worker.")
+        _stop(plan, gettext_noop("An error of the site stopped it; see the log of the worker."))
     finally:
         claim.release()
 

@@ -60,7 +60,7 @@ def base_differences(base: Mapping[str, Any], now: Mapping[str, Any], person: Us
         Device.objects.select_related("slot"), person, _changed(then.attachments, current.attachments)
     )
     names = host_port_names({*then.attachments.values(), *current.attachments.values()}, person)
-    sentences = []
+    sentences: list[str] = []
     for pk, device in devices.items():
         before, after = (names.get(one.get(pk), _("no host")) for one in (then.attachments, current.attachments))
         name = f"{device.name} ({device.slot.name})" if device.slot else device.name
