@@ -136,7 +136,8 @@ class _Mapping:
             self._misfit(entry, what, reason)
             return
         notes += self._holder(entry, row.tenant)
-        sentence = "" if fits == "exact" else _("Mapped to {device}.", device=f"{drawer.chassis.row.name} {row.label}")
+        place = f"{drawer.chassis.row.name} {row.label}"
+        sentence = "" if fits == "exact" else _("Mapped to {place}.", place=place)
         self._add(entry, what, fits, sentence, change=" ".join(changes), note=" ".join(notes))
 
     def _cable(self, drawer: DrawerPair, entry: HostPortEntry, row: SitePort) -> tuple[list[str], list[str]]:
@@ -213,7 +214,7 @@ class _Mapping:
                     wanted=device.kind,
                 )
             )
-        sentence = "" if fit == "exact" else _("Mapped to {device}.", device=found.title)
+        sentence = "" if fit == "exact" else _("Mapped to {place}.", place=found.title)
         self._add(entry, requested.what, fit, sentence, change=" ".join(changes), note=" ".join(notes))
 
     def _attach(self, requested: RequestedSlot, found: LocatedDevice, changes: list[str]) -> str:
@@ -305,11 +306,6 @@ def desired_port_setting(
             )
         else:
             wanted = replace(wanted, configured_width=entry.lanes)
-            changes.append(
-                _(
-                    "Configure its port from {before} to {after}.",
-                    before=f"x{now.configured_width}",
-                    after=f"x{entry.lanes}",
-                )
-            )
+            lanes = {"before": now.configured_width, "after": entry.lanes}
+            changes.append(_("Configure its port from x{before} to x{after}.", **lanes))
     return (None if wanted == PortSetting() else wanted), ""

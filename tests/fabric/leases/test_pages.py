@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import timezone, translation
 
+from accounts.audit.models import AuditEntry
 from accounts.models import Role, Tenant, User
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, LeasablePart, Slot
 from fabric.leases.calendar import lease_calendar
 from fabric.leases.grants import device_grant, host_port_grant
 from fabric.leases.lifecycle import leases_process
 from fabric.leases.models import Lease, Quota, Tenure
+from fabric.leases.quotas import QuotaLimits, quotas_set
 from fabric.leases.rules import RequestedParts, TimeSpan, month_after, month_begin, month_of
 from fabric.leases.selectors import lease_candidates, lease_notices, shortages
 from fabric.leases.services import lease_give, lease_request
@@ -349,6 +351,18 @@ def test_hours_go_out_as_a_sheet_without_formulas(lab: Lab) -> None:
 @pytest.mark.parametrize("query", [{"since": "x"}, {"since": "2026-13"}, {"since": "9999-12"}, {"tenant": "x"}])
 def test_months_that_are_none_show_the_last_six(lab: Lab, query: dict[str, str]) -> None:
     assert lab.client(lab.ada).get(reverse("fabric:lease_usage"), query).status_code == 200
+
+
+def test_what_leases_and_quotas_keep_is_english_whatever_people_read(lab: Lab) -> None:
+    with translation.override("de"):
+        parts = [RequestedParts("host_port", 2)]
+        lease = lease_request(person=lab.bob, wishes=parts, starts_at=None, ends_at=None)
+        quotas_set(person=lab.ada, tenant=lab.one, limits={"host_port": QuotaLimits(most_at_once=1)})
+    sentence = lease.events.get().sentence
+    assert sentence.startswith("Requested 2 host ports, from ")
+    assert sentence.endswith(" until further notice.")
+    kept = AuditEntry.objects.get(action="quota.set").after
+    assert kept == {"Host port": {"at once": 1, "hours a month": None}}
 
 
 def test_quotas_are_set_by_the_page_and_the_api_and_shown_to_their_tenant(lab: Lab) -> None:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import connections
 from django.urls import reverse
+from django.utils import translation
 
 from accounts.models import Tenant, User
 from core.errors import Conflict, NotFound
@@ -47,6 +48,13 @@ def test_what_is_so_already_is_no_entry_and_putting_it_back_takes_it_out(chassis
     draft_add(person=administrator, desired=DesiredState(attachments={gpu.pk: port("H3").pk}))
     back = draft_add(person=administrator, desired=DesiredState(attachments={gpu.pk: gpu.host_port_id}))
     assert (back.wanted["attachments"], back.title) == ({}, "Nothing to change")
+
+
+def test_a_draft_is_kept_in_english_whatever_its_maker_reads(chassis: Chassis, administrator: User) -> None:
+    with translation.override("de"):
+        plan = draft_add(person=administrator, desired=DesiredState(attachments={device_in(1, 1).pk: None}))
+    assert plan.title.endswith(" to no host")
+    assert plan.preview[0]["sentence"].startswith("Detach ")
 
 
 def test_an_entry_that_is_taken_out_leaves_the_draft_as_it_was_before(chassis: Chassis, administrator: User) -> None:
