@@ -6,10 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from django.utils.translation import gettext_noop
-
 from core.documents import quoted
-from core.language import _
+from core.language import _, gettext_noop
 from fabric.allocation.document import (
     NOT_SPECIFIED,
     AllocationDocument,

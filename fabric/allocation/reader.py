@@ -6,8 +6,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from django.utils.translation import gettext_noop
-
 from core.documents import (
     DocumentNode,
     DocumentProblem,
@@ -19,7 +17,7 @@ from core.documents import (
     read_json,
     read_yaml,
 )
-from core.language import _
+from core.language import _, gettext_noop
 from fabric.allocation.document import (
     NOT_SPECIFIED,
     AllocationDocument,

@@ -9,10 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
-from django.utils.translation import gettext_noop
-
 from core.documents import DocumentPosition
-from core.language import _
+from core.language import _, gettext_noop
 from fabric.operations.rules import PortSetting
 from fabric.plans.rules import DesiredState
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from django.utils.translation import gettext_noop
-
 from core.documents import DocumentNode, DocumentProblems, json_type, member_path, quoted, unknown_name_sentence
-from core.language import _, joined
+from core.language import _, gettext_noop, joined
 from fabric.bmc.types import DeviceKind, DrawerMode
 
 FORMAT: Final = "falconweb-allocation"

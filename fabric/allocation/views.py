@@ -9,7 +9,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.text import slugify
-from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.access import person_of
@@ -18,7 +17,7 @@ from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
 from core.database import natural
 from core.errors import FalconWebError, Invalid
-from core.language import _
+from core.language import _, gettext_noop
 from core.text import parse_id
 from fabric.allocation.document import FORMATS, Format
 from fabric.allocation.reader import BODY_LIMIT, FILE_TOO_LARGE, MAX_FILE_BYTES, AllocationFile

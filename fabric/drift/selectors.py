@@ -12,10 +12,9 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
-from django.utils.translation import gettext_noop
 
 from accounts.models import User
-from core.language import _
+from core.language import _, gettext_noop
 from core.zones import local_words
 from fabric.drift.models import Drift
 from fabric.inventory.labels import FOREIGN_HOST_PORT, host_port_name

@@ -8,7 +8,6 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render, resolve_url
-from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
@@ -18,7 +17,7 @@ from accounts.models import User
 from accounts.visibility import row_or_404
 from core.database import natural
 from core.errors import Conflict
-from core.language import _
+from core.language import _, gettext_noop
 from core.local_pages import next_page
 from core.text import parse_id
 from fabric.drift.selectors import drift_rows, drift_views

@@ -17,7 +17,6 @@ from typing import Any, Final, Self, TypeVar
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.services import audit_record, target_of
@@ -25,6 +24,7 @@ from core.claims import WATCHED, WatchedClaims, unclaimed
 from core.database import DATABASE_UNAVAILABLE
 from core.errors import FalconWebError
 from core.failpoints import failpoint
+from core.language import gettext_noop
 from core.threads import run_in_thread
 from fabric.agents.models import HostAgent
 from fabric.bmc.client import retry_while_unreachable

@@ -9,9 +9,8 @@ import asyncio
 import logging
 import time
 
-from django.utils.translation import gettext_noop
-
 from core.errors import Unavailable
+from core.language import gettext_noop
 from core.threads import run_in_thread
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import (

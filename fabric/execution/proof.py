@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from django.db.models import Q
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from core.failpoints import failpoint
+from core.language import gettext_noop
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import CompositionSnapshot, read_snapshot

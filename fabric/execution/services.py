@@ -11,12 +11,12 @@ from datetime import datetime, timedelta
 from django.db import close_old_connections
 from django.db.models import Max
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from accounts.audit.context import log_context
 from core.database import DATABASE_UNAVAILABLE
 from core.errors import FalconWebError
 from core.failpoints import failpoint
+from core.language import gettext_noop
 from core.threads import run_in_thread, single_connection_thread
 from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient
 from fabric.execution.claims import OperationCancelledError, OperationClaim, host_claims_release

@@ -12,11 +12,10 @@ import time
 from collections.abc import AsyncIterator
 from functools import partial
 
-from django.utils.translation import gettext_noop
-
 from accounts.models import User
 from core.errors import Unavailable
 from core.failpoints import failpoint
+from core.language import gettext_noop
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, configure_port, detach, read_link, read_zone, set_drawer_mode, zone_members

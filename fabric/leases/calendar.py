@@ -16,10 +16,9 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.dateparse import parse_date
-from django.utils.translation import gettext_noop
 
 from accounts.models import User
-from core.language import _
+from core.language import _, gettext_noop
 from core.text import natural_key
 from fabric.inventory.models import Chassis, Device, HostPort
 from fabric.leases.models import Lease, LeaseItem

@@ -17,7 +17,6 @@ from typing import Final
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from accounts.access import SITE_NAME, require_administrator, require_composer
 from accounts.approvals.services import two_people
@@ -27,7 +26,7 @@ from accounts.models import User
 from core.enqueue import enqueue
 from core.errors import Conflict, FalconWebError, Forbidden, Invalid
 from core.failpoints import failpoint
-from core.language import _, english
+from core.language import _, english, gettext_noop
 from fabric.inventory.locks import lock_chassis, lock_parts
 from fabric.inventory.models import Chassis, Device, HostPort
 from fabric.leases import emails

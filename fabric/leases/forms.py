@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from django import forms
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Tenant
 from core.forms import MinuteField
-from core.language import _
+from core.language import _, gettext_noop
 from fabric.inventory.models import Chassis
 from fabric.leases.models import KINDS
 from fabric.leases.quotas import MAX_LIMIT, QuotaLimits

@@ -16,7 +16,6 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.dispatch import receiver
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from accounts.access import SITE_NAME
 from accounts.audit.actions import Action
@@ -24,6 +23,7 @@ from accounts.audit.services import audit_record, target_of
 from core.enqueue import enqueue
 from core.errors import FalconWebError
 from core.failpoints import failpoint
+from core.language import gettext_noop
 from fabric.inventory.locks import lock_tenants
 from fabric.leases import emails
 from fabric.leases.emails import letters_send

@@ -17,13 +17,12 @@ from django.db import transaction
 from django.db.models import Q
 from django.dispatch import receiver
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from accounts.access import SITE_NAME, actor_name
 from accounts.models import Tenant, User
 from core.database import lock_rows
 from core.errors import Conflict
-from core.language import _
+from core.language import _, gettext_noop
 from fabric.history.services import attachments_record
 from fabric.inventory.labels import part_name
 from fabric.inventory.locks import lock_parts

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from django.db.models import Q
 from django.utils import timezone, translation
-from django.utils.translation import gettext_noop
 
 from accounts.access import require_administrator
 from accounts.approvals.models import Danger
@@ -19,7 +18,7 @@ from accounts.audit.actions import Action
 from accounts.audit.services import audited, target_of
 from accounts.models import Tenant, User
 from core.errors import Invalid
-from core.language import SOURCE_LANGUAGE, Text, _, _n
+from core.language import SOURCE_LANGUAGE, Text, _, _n, gettext_noop
 from fabric.inventory.locks import lock_tenants
 from fabric.leases.models import KINDS, Lease, LeaseItem, Quota, Tenure
 from fabric.leases.rules import (

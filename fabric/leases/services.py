@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from accounts.access import require_administrator, require_composer
 from accounts.approvals.services import two_people
@@ -22,7 +21,7 @@ from accounts.audit.services import audited, target_of
 from accounts.models import Tenant, User
 from core.database import lock_rows
 from core.errors import Conflict, Forbidden, Invalid, NotFound
-from core.language import _, english, joined
+from core.language import _, english, gettext_noop, joined
 from fabric.inventory.locks import lock_parts, lock_tenants
 from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
 from fabric.leases import emails

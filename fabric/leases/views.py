@@ -13,7 +13,6 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import person_of, require_composer
@@ -28,7 +27,7 @@ from core.database import natural
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
 from core.forms import service_errors_in
-from core.language import _, joined
+from core.language import _, gettext_noop, joined
 from core.text import parse_id
 from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
 from fabric.leases.calendar import CalendarSpan, lease_calendar, parse_first_day

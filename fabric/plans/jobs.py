@@ -18,7 +18,6 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from accounts.access import actor_name
 from accounts.approvals.models import Danger
@@ -31,7 +30,7 @@ from core.database import DATABASE_UNAVAILABLE
 from core.enqueue import enqueue
 from core.errors import Conflict, FalconWebError
 from core.failpoints import failpoint
-from core.language import _, english
+from core.language import _, english, gettext_noop
 from fabric.inventory.labels import host_port_name, redact_address, slot_label
 from fabric.inventory.locks import lock_chassis
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port

@@ -7,12 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.utils.translation import gettext_noop
-
 from accounts.models import User
 from core.database import natural
 from core.errors import FalconWebError
-from core.language import _
+from core.language import _, gettext_noop
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import devices_on_hosts, holders_label, uncertainty_label
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort

@@ -12,10 +12,9 @@ from uuid import UUID
 
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
-from django.utils.translation import gettext_noop
 
 from accounts.models import User
-from core.language import _
+from core.language import _, gettext_noop
 from fabric.operations.models import Operation, Plan
 from fabric.operations.projected_state import DrawerKey
 from fabric.operations.selectors import (

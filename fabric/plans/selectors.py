@@ -10,13 +10,12 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.db.models import Count, Q, QuerySet
-from django.utils.translation import gettext_noop
 
 from accounts.approvals.models import Danger
 from accounts.approvals.services import Proposal
 from accounts.audit.services import target_of
 from accounts.models import User
-from core.language import _
+from core.language import _, gettext_noop
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.models import Device, Drawer, Host, HostPort, Port
 from fabric.operations.models import Operation, Plan

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Final
 
-from django.utils.translation import gettext_noop
-
 from accounts.models import User
 from core.database import natural
-from core.language import _
+from core.language import _, gettext_noop
 from fabric.inventory.models import Device, Drawer, Slot
 from fabric.operations.models import Plan
 from fabric.plans.rules import DesiredState

@@ -11,7 +11,6 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
-from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import person_of, require_composer
@@ -22,7 +21,7 @@ from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import FalconWebError, Invalid, NotFound
 from core.forms import refusals_as_messages
-from core.language import _
+from core.language import _, gettext_noop
 from core.local_pages import next_page
 from core.text import parse_id
 from fabric.bmc.types import DrawerMode
