@@ -141,8 +141,7 @@ def test_two_gpus_are_given_to_a_host_with_few_keys_and_taken_back_where_one_is(
 
 def lasso(page: Page, first: str, last: str) -> None:
     """Draw a lasso from above the first box to the middle of the last one."""
-    boxes = [page.locator(one).bounding_box() for one in (first, last)]
-    assert boxes[0] and boxes[1]
+    boxes = [box for one in (first, last) if (box := page.locator(one).bounding_box())]
     page.mouse.move(boxes[0]["x"] + 5, boxes[0]["y"] - 12)
     page.mouse.down()
     page.mouse.move(boxes[1]["x"] + boxes[1]["width"] / 2, boxes[1]["y"] + boxes[1]["height"] / 2, steps=5)
