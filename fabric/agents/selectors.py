@@ -10,15 +10,17 @@ from typing import Final
 
 import msgspec
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
+from core.language import _, joined
 from fabric.agents.models import HostAgent
 from fabric.inventory.models import Device, HostPort
 from hostwire.protocol import DeviceHolder, DeviceSelector, HostReport, PciDevice
 
 MAX_HOLDERS_NAMED: Final = 5  # holders of a device that a sentence names
 MAX_HOLDER_LENGTH: Final = 80
-INDISTINGUISHABLE: Final = "its host cannot distinguish it from other cards of its kind"
-UNREADABLE_CARD: Final = "its host has a card that cannot be read, which may be this one"
+INDISTINGUISHABLE: Final = gettext_noop("its host cannot distinguish it from other cards of its kind")
+UNREADABLE_CARD: Final = gettext_noop("its host has a card that cannot be read, which may be this one")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +88,7 @@ def _device_on_host(
 ) -> DeviceOnHost:
     port = device.host_port
     if port is None:
-        return DeviceOnHost(reported=False, no_report_reason="It is attached to no host.")
+        return DeviceOnHost(reported=False, no_report_reason=_("It is attached to no host."))
     report = reports.get(port.host_id or 0)
     if report is None:
         return DeviceOnHost(reported=False, no_report_reason=_no_report_reason(port, is_known=port.host_id in agents))
@@ -113,8 +115,10 @@ def _card_holders(report: HostReport, cards: Collection[str]) -> tuple[DeviceHol
 
 def _no_report_reason(port: HostPort, *, is_known: bool) -> str:
     if port.host is None:
-        return f"No host is known behind {port.label}."
-    return f"The agent of {port.host.name} does not report." if is_known else f"No agent runs on {port.host.name}."
+        return _("No host is known behind {label}.", label=port.label)
+    if is_known:
+        return _("The agent of {host} does not report.", host=port.host.name)
+    return _("No agent runs on {host}.", host=port.host.name)
 
 
 def match_device(report: HostReport, device: Device, neighbours: Collection[Device]) -> DeviceMatch:
@@ -184,10 +188,10 @@ def uncertainty_label(side: DeviceOnHost, *, names: bool = True) -> str:
     '' where it is known. `names` is False where nothing of the host may be disclosed.
     """
     if not side.unsure or not names or side.among_others:
-        return side.unsure
+        return _(side.unsure)
     if not side.holders:
-        return f"{side.unsure}; no process uses any of them now"
-    return f"{side.unsure}; in use among them: {holders_label(side.holders)}"
+        return _("{why}; no process uses any of them now", why=_(side.unsure))
+    return _("{why}; in use among them: {holders}", why=_(side.unsure), holders=holders_label(side.holders))
 
 
 def _shortened(text: str) -> str:
@@ -197,25 +201,32 @@ def _shortened(text: str) -> str:
 
 def holders_label(holders: Iterable[DeviceHolder]) -> str:
     """Return the first holders of a device: 'python (process 4711 of maria since 10:42 UTC), mount /data'."""
-    words = []
-    for one in holders:
-        if one.kind == "process":
-            owner = _shortened(one.owner or "an unknown owner")
-            label = f"{_shortened(one.command or one.what)} (process {one.pid} of {owner}{_since(one.started)})"
-        else:
-            label = f"{one.kind} {_shortened(one.what)}".strip()
-        words.append(label)
-    more = len(words) - MAX_HOLDERS_NAMED
-    return ", ".join(words[:MAX_HOLDERS_NAMED]) + (f" and {more} more" if more > 0 else "")
+    words = [_process_label(one) if one.kind == "process" else _hold_label(one) for one in holders]
+    named, more = joined(words[:MAX_HOLDERS_NAMED], ", "), len(words) - MAX_HOLDERS_NAMED
+    return _("{holders} and {count} more", holders=named, count=more) if more > 0 else named
 
 
-def _since(started: float) -> str:
-    """Return ' since 10:42 UTC', with the day unless that is today; '' for a start that is not known or not past."""
+def _hold_label(holder: DeviceHolder) -> str:
+    return f"{holder.kind} {_shortened(holder.what)}".strip()
+
+
+def _process_label(holder: DeviceHolder) -> str:
+    command = _shortened(holder.command or holder.what)
+    owner = _shortened(holder.owner) or _("an unknown owner")
+    if at := _started_at(holder.started):
+        return _("{command} (process {pid} of {owner} since {at})", command=command, pid=holder.pid, owner=owner, at=at)
+    return _("{command} (process {pid} of {owner})", command=command, pid=holder.pid, owner=owner)
+
+
+def _started_at(started: float) -> str:
+    """Return '10:42 UTC', with the day unless that is today; '' for a start that is not known or not past."""
     now = timezone.now()
     if not 0 < started <= now.timestamp():
         return ""
     at = timezone.localtime(datetime.fromtimestamp(started, UTC))
-    return f" since {at:%H:%M}{'' if at.date() == timezone.localdate() else f' on {at:%Y-%m-%d}'} {at:%Z}"
+    if at.date() == timezone.localdate():
+        return f"{at:%H:%M %Z}"
+    return _("{time} on {day} {zone}", time=f"{at:%H:%M}", day=f"{at:%Y-%m-%d}", zone=f"{at:%Z}")
 
 
 def _with_serial(devices: Iterable[PciDevice], device: Device) -> list[PciDevice]:

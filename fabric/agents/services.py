@@ -24,6 +24,7 @@ from core.database import lock_rows
 from core.enqueue import enqueue
 from core.errors import Forbidden, NotFound, Unavailable
 from core.failpoints import failpoint
+from core.language import _
 from core.threads import run_in_thread
 from fabric.agents.models import HostAgent, HostAnswer
 from fabric.inventory.models import Host
@@ -149,7 +150,7 @@ async def agent_request(host: Host, request: Request, *, wait: float = 0.0) -> C
     try:
         await asyncio.to_thread(send)
     except BROKER_ERRORS as error:
-        raise Unavailable("The agent of the host cannot be reached: the broker does not answer.") from error
+        raise Unavailable(_("The agent of the host cannot be reached: the broker does not answer.")) from error
     failpoint("agent.command.sent")
     sent = time.monotonic()
     end = sent + life
@@ -197,6 +198,6 @@ def _output_text(text: str) -> str:
 
 def _require_administrator(person: User, host: Host) -> None:
     if not Host.objects.visible_to(person).filter(pk=host.pk).exists():
-        raise NotFound("There is no such host.")
+        raise NotFound(_("There is no such host."))
     if not person.is_administrator:
-        raise Forbidden("Only an administrator may enrol the agent of a host.")
+        raise Forbidden(_("Only an administrator may enrol the agent of a host."))

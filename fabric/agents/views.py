@@ -15,6 +15,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import Audience, declare
 from accounts.models import User
 from accounts.visibility import visible_or_404
+from core.language import _
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import attached_devices, holders_label, is_agent_away, latest_report, match_device
 from fabric.agents.services import agent_enrol, agent_remove
@@ -30,7 +31,9 @@ def host_agent(request: HttpRequest, pk: int) -> HttpResponse:
     host: Host = visible_or_404(Host.objects.all(), person, pk, "host")
     if request.POST.get("forget"):
         agent_remove(person=person, host=host)
-        messages.success(request, f"The key of the agent of {host.name} was revoked. Stop the agent on the host.")
+        messages.success(
+            request, _("The key of the agent of {name} was revoked. Stop the agent on the host.", name=host.name)
+        )
         return redirect("fabric:host", pk=pk)
     key = agent_enrol(person=person, host=host)
     return render(request, "fabric/agents/host_agent_key.html", {"host": host, "key": key})

@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from django.db.models import QuerySet
+from django.utils.text import capfirst
 
 from accounts.models import User
 from core.database import natural
+from core.language import _
 from fabric.agents.selectors import devices_on_hosts
 from fabric.bmc.types import Dialect
 from fabric.compose.selectors import AttachmentChange, use_label
@@ -77,7 +79,7 @@ def give_proposal(person: User, host: Host, name: str, count: int) -> GivePropos
         ports[port.chassis_id, port.drawer_id] = port  # the first port of each drawer
     rows = (
         Device.objects.visible_to(person)
-        .filter(name=name, chassis__in={chassis for chassis, _ in ports}, missing_since=None)
+        .filter(name=name, chassis__in={chassis for chassis, _drawer in ports}, missing_since=None)
         .exclude(endpoint_uri="")
         .select_related("chassis", "slot__drawer", "slot__port", "tenant", "host_port__host")
         .order_by(natural("chassis__name"), "slot__drawer__number", "slot__number", "pk")
@@ -111,19 +113,23 @@ def _judged(person: User, changes: Collection[AttachmentChange]) -> Iterable[Giv
         status = board.of("device", one.device.pk)
         port, tenant = one.target, one.device.tenant
         if one.expected is not None and one.expected.pk not in seen:
-            cost, reason = 3, "Attached to a host port that is not granted to you"
+            cost, reason = 3, _("Attached to a host port that is not granted to you")
         elif tenant is not None and port is not None and tenant.pk != port.tenant_id:
-            cost, reason = 3, f"Assigned to {tenant.name}"
+            cost, reason = 3, _("Assigned to {tenant}", tenant=tenant.name)
         elif status is not None:
-            cost, reason = 2, status.words.capitalize()
+            cost, reason = 2, capfirst(status.words)
         elif one.expected is not None:
             cost, reason = 1, use_label(sides.get(one.device.pk))
         else:
-            cost, reason = 0, f"Detached, {'assigned to ' + tenant.name if tenant is not None else 'unassigned'}"
+            cost, reason = 0, _("Detached, unassigned")
+            if tenant is not None:
+                reason = _("Detached, assigned to {tenant}", tenant=tenant.name)
         yield GivableDevice(
             change=one,
             where=f"{one.device.chassis.name} · {slot_label(one.device)}".removesuffix(" · "),
-            now=host_port_name(one.expected) if one.expected is None or one.expected.pk in seen else "another host",
+            now=_(host_port_name(one.expected))
+            if one.expected is None or one.expected.pk in seen
+            else _("another host"),
             reason=reason,
             cost=cost,
         )

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from core.errors import Invalid, NotFound
+from core.language import _
 from core.text import parse_id
 from core.zones import MINUTE, local_words
 from fabric.agents.selectors import DeviceOnHost, devices_on_hosts, holders_label, uncertainty_label
@@ -101,26 +102,26 @@ class OwnTask:
     @property
     def cancel_label(self) -> str:
         """What a screen reader says of its button."""
-        return f"Cancel {self.summary}"
+        return _("Cancel {summary}", summary=self.summary)
 
 
 def attachment_changes(person: User, values: Sequence[str]) -> list[AttachmentChange]:
     """Return changes from '<device>:<host port>:<expected host port>', ids or ''; raises Invalid and NotFound."""
     if not 0 < len(values) <= MAX_CHANGES_AT_ONCE:
-        raise Invalid(f"Choose 1 to {MAX_CHANGES_AT_ONCE} devices. For more, use a draft.")
+        raise Invalid(_("Choose 1 to {most} devices. For more, use a draft.", most=MAX_CHANGES_AT_ONCE))
     parts = [one.split(":") for one in values]
     if any(len(one) != 3 for one in parts) or len({one[0] for one in parts}) < len(parts):
-        raise Invalid("These are not changes of devices. Reload the page, then try again.")
+        raise Invalid(_("These are not changes of devices. Reload the page, then try again."))
     ids = [
         (parse_id(device), parse_id(target) if target else None, parse_id(expected) if expected else None)
         for device, target, expected in parts
     ]
     rows = Device.objects.select_related("chassis", "slot__drawer", "slot__port", "tenant", "host_port__host")
     devices = visible_rows(rows, person, [one[0] for one in ids])
-    known = {port for _, *places in ids for port in places if port is not None}
+    known = {port for _device, *places in ids for port in places if port is not None}
     ports = visible_rows(HostPort.objects.select_related("host", "chassis", "tenant"), person, known)
     if known - set(ports) or {one[0] for one in ids} - set(devices):
-        raise NotFound("There is no such device or host port.")
+        raise NotFound(_("There is no such device or host port."))
     return [
         AttachmentChange(
             device=devices[device],
@@ -144,8 +145,10 @@ def change_impacts(
         ChangeImpact(
             change=one,
             where=f"{one.device.chassis.name} · {slot_label(one.device)}".removesuffix(" · "),
-            before=host_port_name(one.device.host_port) if one.device.host_port_id in {None, *seen} else "another host",
-            after=host_port_name(one.target),
+            before=host_port_name(one.device.host_port)
+            if one.device.host_port_id in {None, *seen}
+            else _("another host"),
+            after=_(host_port_name(one.target)),
             used_by=use_label(sides.get(one.device.pk)),
             is_used=bool((side := sides.get(one.device.pk)) and (side.holders or side.unsure)),
             tenant=one.device.tenant.name if one.device.tenant is not None else "",
@@ -161,10 +164,10 @@ def use_label(side: DeviceOnHost | None) -> str:
     if side is None:
         return ""
     if not side.reported:
-        return f"{side.no_report_reason.rstrip('.')}: not known"
+        return _("{why}: not known", why=side.no_report_reason.rstrip("."))
     if side.unsure:
-        return f"Not known: {uncertainty_label(side)}"
-    return holders_label(side.holders) or "No process found"
+        return _("Not known: {why}", why=uncertainty_label(side))
+    return holders_label(side.holders) or _("No process found")
 
 
 def _leases(devices: Iterable[Device]) -> dict[int, str]:
@@ -173,13 +176,16 @@ def _leases(devices: Iterable[Device]) -> dict[int, str]:
         device__in=list(devices), released_at=None, taken_at__isnull=False, lease__state__in=Lease.IN_EFFECT
     )
     ends = items.values_list("device_id", "lease__ends_at")
-    return {pk or 0: f"until {local_words(end, MINUTE)}" if end else "until further notice" for pk, end in ends}
+    return {
+        pk or 0: _("until {time}", time=local_words(end, MINUTE)) if end else _("until further notice")
+        for pk, end in ends
+    }
 
 
 def usual_change_duration(changes: Iterable[AttachmentChange]) -> DurationRange | None:
     """Return how long such changes usually take together; None where that is not known yet."""
     steps = [(one.drawer, one.kind) for one in changes]
-    return longest_drawer_duration(steps, usual_durations({(kind, chassis) for (chassis, _), kind in steps}))
+    return longest_drawer_duration(steps, usual_durations({(kind, chassis) for (chassis, _drawer), kind in steps}))
 
 
 def own_tasks(person: User) -> list[OwnTask]:
@@ -194,7 +200,7 @@ def own_tasks(person: User) -> list[OwnTask]:
         recent | Q(state__in=(*Plan.ACTIVE, Plan.State.STOPPED)), acting=person
     )
     found = [*_operation_tasks(person, operations), *_plan_tasks(person, plans.order_by("-applied_at")[:TASKS_SHOWN])]
-    return [task for _, task in sorted(found, key=lambda one: one[0], reverse=True)][:TASKS_SHOWN]
+    return [task for _at, task in sorted(found, key=lambda one: one[0], reverse=True)][:TASKS_SHOWN]
 
 
 def _operation_tasks(person: User, rows: Collection[Operation]) -> list[tuple[datetime, OwnTask]]:
@@ -219,12 +225,12 @@ def _operation_tasks(person: User, rows: Collection[Operation]) -> list[tuple[da
             summary=row.summary,
             state=row.state,
             state_label=row.get_state_display(),
-            step=next((step["name"] for step in row.steps if step["state"] == "running"), ""),
+            step=next((_(step["name"]) for step in row.steps if step["state"] == "running"), ""),
             done=len([step for step in row.steps if step["state"] in {"done", "skipped"}]),
             total=len(row.steps),
             seconds=_elapsed(row.started_at, row.finished_at),
             usually=usually.words if usually is not None else "",
-            sentence=row.error,
+            sentence=_(row.error),
             is_open=row.is_open,
             cancel="fabric:operation_cancel"
             if row.is_open and row.cancel_requested_at is None and may_cancel(person, row)
@@ -253,7 +259,7 @@ def _plan_tasks(person: User, plans: Iterable[Plan]) -> list[tuple[datetime, Own
             total=one.progress.total,
             seconds=_elapsed(plan.applied_at, plan.finished_at),
             usually="",
-            sentence=plan.sentence,
+            sentence=_(plan.sentence),
             is_open=plan.is_active,
             cancel="fabric:plan_cancel"
             if plan.state in {Plan.State.RUNNING, Plan.State.RESUMING} and person.may_compose

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from accounts.approvals.services import ApprovalNeeded
 from accounts.models import User
 from core.errors import Conflict, FalconWebError
+from core.language import _
 from fabric.compose.selectors import AttachmentChange
 from fabric.inventory.labels import host_port_name
 from fabric.operations.models import Operation, Plan
@@ -93,7 +94,7 @@ def changes_request(
         before = DesiredState.from_json(plan.base).attachments
         for one in possible:
             if before.get(one.device.pk) != (one.expected.pk if one.expected else None):
-                raise Conflict(f"{one.device.name} was moved at the same moment. Reload, then try again.")
+                raise Conflict(_("{name} was moved at the same moment. Reload, then try again.", name=one.device.name))
         return plan_apply(person=person, plan=plan), check.obstacles
     except ApprovalNeeded:
         raise  # it is this draft that another administrator approves

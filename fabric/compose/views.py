@@ -6,12 +6,14 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from core.errors import FalconWebError
+from core.language import _
 from core.local_pages import next_page
 from core.text import parse_id
 from fabric.compose.proposal import givable_hosts, givable_models, give_proposal
@@ -62,7 +64,9 @@ def compose(request: HttpRequest) -> HttpResponse:
         return redirect(next_page(request, "fabric:fabric"))
     page = "fabric:operation" if isinstance(work, Operation) else "fabric:plan"
     names = {one.device.pk: one.device.name for one in changes}
-    left_out = " ".join(f"{names[pk]} is left out: {sentence}" for pk, sentence in refused.items())
+    left_out = " ".join(
+        _("{name} is left out: {sentence}", name=names[pk], sentence=sentence) for pk, sentence in refused.items()
+    )
     if fetched:
         return JsonResponse({"sentence": left_out, "page": reverse(page, args=[work.pk])})
     if left_out:
@@ -73,7 +77,7 @@ def compose(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(
     Audience.EVERYBODY,
-    menu_entry=MenuEntry("Attach by request", "Compose", 3),
+    menu_entry=MenuEntry(gettext_noop("Attach by request"), "Compose", 3),
     tested_queries=("", "host=1&model=Tesla+V100-PCIE-16GB&count=2"),
 )
 def give(request: HttpRequest) -> HttpResponse:

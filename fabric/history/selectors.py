@@ -9,8 +9,10 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import F, Max, QuerySet
+from django.utils.translation import gettext_noop
 
 from accounts.models import User
+from core.language import _, english
 from fabric.history.models import Attachment
 from fabric.inventory.labels import FOREIGN_HOST_PORT
 from fabric.inventory.models import Device, HostPort
@@ -25,13 +27,17 @@ COPIED_FIELDS = (
     "id", "device_id", "device_name", "serial_number", "slot_id", "slot_name", "tenant_name", "since", "until",
 )  # fmt: skip
 BEGIN_LABELS = {
-    Origin.OPERATION: "by an operation",
-    Origin.OUTSIDE: "outside FalconWeb",
-    Origin.FOUND: "found so at the first sight",
-    Origin.GRANT: "changed hands",
-    Origin.SWAP: "put in for another device",
+    Origin.OPERATION: gettext_noop("by an operation"),
+    Origin.OUTSIDE: gettext_noop("outside FalconWeb"),
+    Origin.FOUND: gettext_noop("found so at the first sight"),
+    Origin.GRANT: gettext_noop("changed hands"),
+    Origin.SWAP: gettext_noop("put in for another device"),
 }
-END_LABELS = {**BEGIN_LABELS, Origin.SWAP: "swapped for another device", Origin.MISSING: "it went missing"}
+END_LABELS = {
+    **BEGIN_LABELS,
+    Origin.SWAP: gettext_noop("swapped for another device"),
+    Origin.MISSING: gettext_noop("it went missing"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +91,7 @@ def attachment_table_rows(views: Iterable[AttachmentView]) -> Iterable[tuple[obj
             view.since.isoformat(timespec="seconds"),
             view.until.isoformat(timespec="seconds") if view.until else "",
             view.slot_name, view.device_name, view.serial_number, view.host_name, view.host_port_label,
-            view.tenant_name or "unassigned", view.begun, view.begun_by, view.ended, view.ended_by,
+            view.tenant_name or "unassigned", view.begun, english(view.begun_by), view.ended, english(view.ended_by),
         )  # fmt: skip
 
 
@@ -93,7 +99,7 @@ def _view(row: Attachment, person: User, ports: set[int], operations: set[UUID])
     known = person.is_administrator or row.host_port_id in ports
     attached = bool(row.host_port_label)
     host, label = (row.host_name, row.host_port_label) if known else ("", "")
-    place = f"{host or 'no host'} ({label})" if attached and known else FOREIGN_HOST_PORT if attached else "no host"
+    place = _("no host") if not attached else f"{host or _('no host')} ({label})" if known else _(FOREIGN_HOST_PORT)
     begun_by = row.begun_by if row.begun_by_id in operations else None
     ended_by = row.ended_by if row.ended_by_id in operations else None
     return AttachmentView(
@@ -111,7 +117,9 @@ def _view(row: Attachment, person: User, ports: set[int], operations: set[UUID])
 
 
 def _operation_label(operation: Operation | None) -> str:
-    return f"{operation.summary}, requested by {operation.requested_by_name}" if operation is not None else ""
+    if operation is None:
+        return ""
+    return _("{summary}, requested by {name}", summary=operation.summary, name=operation.requested_by_name)
 
 
 def owned_since(*chassis_ids: int) -> dict[tuple[str, int], datetime]:

@@ -14,25 +14,37 @@ from typing import Any, Final
 
 from django.apps import apps
 from django.db.models import Q
+from django.utils.translation import gettext_noop
 
 from accounts.models import User
 from core.errors import Invalid
+from core.language import _
 from core.text import join_words
 from fabric.inventory.models import Device, HostPort
 
 # Each word with what it means, as pages show them.
 NAMED: Final = {
-    "kind": "GPU, NVMe drive, NIC or custom device", "model": "a part of the model", "chassis": "its chassis",
-    "host": "the host it is attached to", "tenant": "the tenant it is assigned to", "state": "as below",
-}  # fmt: skip
+    "kind": gettext_noop("GPU, NVMe drive, NIC or custom device"),
+    "model": gettext_noop("a part of the model"),
+    "chassis": gettext_noop("its chassis"),
+    "host": gettext_noop("the host it is attached to"),
+    "tenant": gettext_noop("the tenant it is assigned to"),
+    "state": gettext_noop("as below"),
+}
 MEASURED: Final = {
-    "temp": "temperature, °C", "use": "utilisation, %", "traffic": "of its link, the busier direction, GB/s",
-}  # fmt: skip
+    "temp": gettext_noop("temperature, °C"),
+    "use": gettext_noop("utilisation, %"),
+    "traffic": gettext_noop("of its link, the busier direction, GB/s"),
+}
 STATES: Final = {
-    "free": "detached and unassigned", "attached": "to a host", "detached": "from every host",
-    "assigned": "to a tenant", "unassigned": "to no tenant", "missing": "no longer reported by its chassis",
-    "drifted": "not as approved",
-}  # fmt: skip
+    "free": gettext_noop("detached and unassigned"),
+    "attached": gettext_noop("to a host"),
+    "detached": gettext_noop("from every host"),
+    "assigned": gettext_noop("to a tenant"),
+    "unassigned": gettext_noop("to no tenant"),
+    "missing": gettext_noop("no longer reported by its chassis"),
+    "drifted": gettext_noop("not as approved"),
+}
 TEXTS = (
     "name", "model", "serial_number", "manufacturer", "vendor_id", "device_id", "tenant__name", "chassis__name"
 )  # fmt: skip
@@ -63,9 +75,9 @@ def live_values(chassis: Collection[int]) -> LiveValues:
 def filter_words() -> tuple[tuple[str, str], ...]:
     """Return each word with what it means."""
     return (
-        *((f"{name}:", about) for name, about in NAMED.items()),
-        *((f"{name}>80", about) for name, about in MEASURED.items()),
-        *STATES.items(),
+        *((f"{name}:", _(about)) for name, about in NAMED.items()),
+        *((f"{name}>80", _(about)) for name, about in MEASURED.items()),
+        *((name, _(about)) for name, about in STATES.items()),
     )
 
 
@@ -82,7 +94,7 @@ def parse_filter(text: str) -> tuple[FilterTerm, ...]:
     """Return the words of a filter; raises Invalid for a word that is unknown, or lacks its value, and for too many."""
     if len(text) > MAX_FILTER_LENGTH:
         # Each word is several conditions, of which a query of SQLite has a limited number.
-        raise _invalid(f"A filter has at most {MAX_FILTER_LENGTH} letters.")
+        raise _invalid(_("A filter has at most {most} letters.", most=MAX_FILTER_LENGTH))
     # PostgreSQL accepts no NUL.
     return tuple(_term(*match.groups(default="")) for match in _TERM.finditer(text.replace("\0", " ")))
 
@@ -94,17 +106,32 @@ def _term(name: str, operator: str, value: str, quoted: str, word: str) -> Filte
     lower, value = name.casefold(), value.strip('"')
     if lower not in NAMED and lower not in MEASURED:
         known = [*(f"{one}:" for one in NAMED), *(f"{one}>" for one in MEASURED), *STATES]
-        raise _invalid(f'Unknown word "{name}{operator}". Known: {", ".join(known)}. Put a text in quotes.')
+        raise _invalid(
+            _(
+                'Unknown word "{name}{operator}". Known: {known}. Put a text in quotes.',
+                name=name,
+                operator=operator,
+                known=", ".join(known),
+            )
+        )
     if (lower in NAMED) != (operator == ":"):
-        raise _invalid(f'Write "{lower}:…".' if lower in NAMED else f'Compare it with a number: "{lower}>80".')
+        raise _invalid(
+            _('Write "{name}:…".', name=lower)
+            if lower in NAMED
+            else _('Compare it with a number: "{name}>80".', name=lower)
+        )
     if not value:
-        raise _invalid(f'Give a value after "{name}{operator}".')
+        raise _invalid(_('Give a value after "{name}{operator}".', name=name, operator=operator))
     if lower in MEASURED and not re.fullmatch(r"-?\d{1,9}(\.\d{1,9})?", value, re.ASCII):
-        raise _invalid(f'"{value}" is no number: write "{lower}{operator}80".')
+        raise _invalid(
+            _('"{value}" is no number: write "{name}{operator}80".', value=value, name=lower, operator=operator)
+        )
     if lower == "state" and value.casefold() not in STATES:
-        raise _invalid(f'Unknown state "{value}". Known: {", ".join(STATES)}.')
+        raise _invalid(_('Unknown state "{value}". Known: {known}.', value=value, known=", ".join(STATES)))
     if lower == "kind" and not _kinds(value):
-        raise _invalid(f'Unknown kind "{value}". Known: {join_words([*Device.Kind.values])}.')
+        raise _invalid(
+            _('Unknown kind "{value}". Known: {known}.', value=value, known=join_words([*Device.Kind.values]))
+        )
     return FilterTerm(lower, operator, value)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 from django.forms.models import model_to_dict
 from django.http import QueryDict
+from django.utils.translation import gettext_lazy
 
 from fabric.inventory.models import Chassis
 from fabric.inventory.services import MAX_PASSWORD_LENGTH, MAX_PEM_LENGTH
@@ -18,53 +19,61 @@ PLAIN_INPUT = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "f
 class ChassisForm(forms.Form):
     """A chassis: where its BMC is, how to sign in, and which certificate is trusted."""
 
-    name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"}))
+    name = forms.CharField(
+        label=gettext_lazy("Name"), max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"})
+    )
     url = forms.CharField(
-        label="BMC address",
+        label=gettext_lazy("BMC address"),
         max_length=300,
-        help_text="Such as https://10.0.0.5 or https://bmc.example:8443.",
+        help_text=gettext_lazy("Such as https://10.0.0.5 or https://bmc.example:8443."),
         widget=forms.TextInput(attrs={**PLAIN_INPUT, "inputmode": "url"}),
     )
     allow_http = forms.BooleanField(
-        label="Allow an address without encryption",
+        label=gettext_lazy("Allow an address without encryption"),
         required=False,
-        help_text="With http:// anyone on the network path can read name and password, and change the traffic.",
+        help_text=gettext_lazy(
+            "With http:// anyone on the network path can read name and password, and change the traffic."
+        ),
     )
     username = forms.CharField(
-        label="Name to sign in with",
+        label=gettext_lazy("Name to sign in with"),
         max_length=100,
         required=False,
-        help_text="An account of the BMC. Leave it empty for a service without authentication.",
+        help_text=gettext_lazy("An account of the BMC. Leave it empty for a service without authentication."),
         widget=forms.TextInput(attrs=PLAIN_INPUT),
     )
     password = forms.CharField(
-        label="Password",
+        label=gettext_lazy("Password"),
         max_length=MAX_PASSWORD_LENGTH,
         required=False,
         strip=False,
-        help_text="Kept encrypted and never shown again.",
+        help_text=gettext_lazy("Kept encrypted and never shown again."),
         # A browser must neither fill in the user's own password nor save this one.
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
     fingerprint = forms.CharField(
-        label="SHA-256 fingerprint of the certificate",
+        label=gettext_lazy("SHA-256 fingerprint of the certificate"),
         max_length=120,
         required=False,
-        help_text="Trusts exactly one certificate, whoever signed it. Leave it empty to be shown the one to compare.",
+        help_text=gettext_lazy(
+            "Trusts exactly one certificate, whoever signed it. Leave it empty to be shown the one to compare."
+        ),
         widget=forms.TextInput(attrs=PLAIN_INPUT),
     )
     ca_pem = forms.CharField(
-        label="CA certificate (PEM)",
+        label=gettext_lazy("CA certificate (PEM)"),
         max_length=MAX_PEM_LENGTH,
         required=False,
-        help_text="Trusts what this CA has signed. Without it and without a fingerprint, this system's CAs decide.",
+        help_text=gettext_lazy(
+            "Trusts what this CA has signed. Without it and without a fingerprint, this system's CAs decide."
+        ),
         widget=forms.Textarea(attrs={**PLAIN_INPUT, "rows": 4}),
     )
     enabled = forms.BooleanField(
-        label="Poll this chassis",
+        label=gettext_lazy("Poll this chassis"),
         required=False,
         initial=True,
-        help_text="If disabled, the last state stays on display and no requests are sent to the BMC.",
+        help_text=gettext_lazy("If disabled, the last state stays on display and no requests are sent to the BMC."),
     )
 
     @classmethod

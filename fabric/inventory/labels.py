@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
+from django.utils.translation import gettext_noop
+
+from core.language import _
 from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
 
 
@@ -14,23 +17,23 @@ def may_name_host(device: Device, port: HostPort) -> bool:
 
 
 def host_port_name(port: HostPort | None) -> str:
-    """Return the host behind a host port, with the port's label."""
+    """Return the host behind a host port, with the port's label; 'no host' in English, as it is stored."""
     if port is None:
-        return "no host"
+        return gettext_noop("no host")
     return f"{port.host.name} ({port.label})" if port.host else port.label
 
 
 def monitored_only_reason(chassis: Chassis) -> str:
     """Return why a chassis without a dialect cannot be composed."""
-    return f"{chassis.name} offers no way to attach or detach: it is monitored only."
+    return _("{name} offers no way to attach or detach: it is monitored only.", name=chassis.name)
 
 
 def no_endpoint_reason(device: Device) -> str:
     """Return why a device that is not part of the fabric cannot be composed."""
-    return f"{device.name} has no endpoint in the fabric, so it cannot be attached."
+    return _("{name} has no endpoint in the fabric, so it cannot be attached.", name=device.name)
 
 
-FOREIGN_HOST_PORT = "a host port that is not granted to you"
+FOREIGN_HOST_PORT = gettext_noop("a host port that is not granted to you")
 
 
 def device_label(device: Device) -> str:
@@ -63,5 +66,5 @@ def redact_address(sentence: str, chassis: Chassis) -> str:
     origin = urlsplit(chassis.url)
     for address in (chassis.url, origin.netloc, origin.hostname or ""):
         if address:
-            sentence = re.sub(rf"(?<![\w.-]){re.escape(address)}(?![\w-])", lambda _: chassis.name, sentence)
+            sentence = re.sub(rf"(?<![\w.-]){re.escape(address)}(?![\w-])", lambda _match: chassis.name, sentence)
     return sentence

@@ -13,6 +13,7 @@ from accounts.audit.actions import Action
 from accounts.audit.services import attempt, target_of
 from accounts.models import User
 from core.errors import Conflict, Unavailable
+from core.language import _
 from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient
 from fabric.bmc.errors import BmcError, CompositionRefused
 from fabric.bmc.indicator import set_indicator
@@ -33,17 +34,19 @@ def chassis_locate(*, person: User, chassis: Chassis, lit: bool) -> None:
     with attempt(Action.CHASSIS_LOCATE, actor=person, target=target_of(chassis)) as act:
         require_administrator(person)
         if not chassis.enabled:
-            raise Conflict(f"{chassis.name} is not polled: nothing is sent to it.")
+            raise Conflict(_("{name} is not polled: nothing is sent to it.", name=chassis.name))
         if not chassis.uri:
-            raise Conflict(f"{chassis.name} has not answered yet.")
+            raise Conflict(_("{name} has not answered yet.", name=chassis.name))
         try:
             asyncio.run(_locate(chassis.address(), chassis.uri, lit=lit))
         except CompositionRefused as error:
-            raise Conflict(f"The LED of {chassis.name} was not switched. {error.sentence}") from error
+            raise Conflict(
+                _("The LED of {name} was not switched. {sentence}", name=chassis.name, sentence=error.sentence)
+            ) from error
         except (BmcError, TimeoutError) as error:
             logger.warning("LED of chassis %s was not switched: %s", chassis.pk, getattr(error, "sentence", "timeout"))
             raise Unavailable(
-                f"{chassis.name} did not answer correctly. Look at its LED before you try again."
+                _("{name} did not answer correctly. Look at its LED before you try again.", name=chassis.name)
             ) from error
         with act.change():
             # The next walk finds it, too; until then the page shows this.

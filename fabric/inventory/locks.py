@@ -25,6 +25,7 @@ from collections.abc import Collection, Iterable
 from accounts.models import Tenant
 from core.database import lock_rows
 from core.errors import NotFound
+from core.language import _
 from fabric.inventory.models import Chassis, Device, HostPort
 
 
@@ -47,4 +48,4 @@ def lock_tenants(tenant: Tenant | None = None) -> None:
     # New rows may refer to a tenant meanwhile: an operation is written with its device locked, and must not wait.
     held = [row.pk for row in lock_rows(Tenant.objects.all())]
     if tenant is not None and tenant.pk not in held:
-        raise NotFound("There is no such tenant any more.")
+        raise NotFound(_("There is no such tenant any more."))

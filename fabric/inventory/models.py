@@ -10,6 +10,7 @@ from operator import or_
 
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Tenant, User
 from accounts.visibility import RestrictedQuerySet
@@ -262,7 +263,7 @@ class Device(Approvable):
         GPU = "gpu", "GPU"
         NVME = "nvme", "NVMe drive"
         NIC = "nic", "NIC"
-        CUSTOM = "custom", "Custom device"
+        CUSTOM = "custom", gettext_lazy("Custom device")
 
     GRANTED_BY = ("tenant",)
 

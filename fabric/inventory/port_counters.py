@@ -15,6 +15,7 @@ from accounts.audit.services import attempt, target_of
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import Conflict, Forbidden, Unavailable
+from core.language import _
 from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient
 from fabric.bmc.composition import PortCounters, reset_port_counters
 from fabric.bmc.errors import BmcError, CompositionRefused
@@ -37,25 +38,27 @@ def port_reset_counters(*, person: User, port: Port) -> PortCounters:
     """
     with attempt(Action.PORT_COUNTERS, actor=person, target=target_of(port)) as act:
         row: Port = visible_or_404(Port.objects.select_related("chassis"), person, port.pk, "port")
-        require_composer(person, "reset counters")
+        require_composer(person, _("reset counters"))
         if not may_configure(person, row):
-            raise Forbidden("This port is not yours. Its owner or an administrator may reset its counters.")
+            raise Forbidden(_("This port is not yours. Its owner or an administrator may reset its counters."))
         chassis = row.chassis
         if row.missing_since is not None:
-            raise Conflict(f"{chassis.name} no longer reports this port.")
+            raise Conflict(_("{name} no longer reports this port.", name=chassis.name))
         if not row.metrics_uri:
-            raise Conflict(f"{chassis.name} counts no errors of this port.")
+            raise Conflict(_("{name} counts no errors of this port.", name=chassis.name))
         try:
             before, after = asyncio.run(_reset_counters(chassis.address(), row.metrics_uri))
         except CompositionRefused as error:
-            raise Conflict(f"The counters of {chassis.name} were not reset. {error.sentence}") from error
+            raise Conflict(
+                _("The counters of {name} were not reset. {sentence}", name=chassis.name, sentence=error.sentence)
+            ) from error
         except (BmcError, TimeoutError) as error:
             # The error names the BMC's address, which only the log may have.
             logger.warning(
                 "counters of port %s were not reset: %s", row.pk, getattr(error, "sentence", "no answer in time")
             )
             raise Unavailable(
-                f"{chassis.name} did not answer correctly. Check the counters before you try again."
+                _("{name} did not answer correctly. Check the counters before you try again.", name=chassis.name)
             ) from error
         with act.change():
             now = timezone.now()

@@ -18,6 +18,7 @@ from django.db.models import Prefetch, Q, QuerySet
 from accounts.models import User
 from accounts.visibility import RestrictedQuerySet
 from core.database import natural
+from core.language import _, joined
 from fabric.bmc.types import Inventory
 from fabric.bmc.values import is_uuid_set
 from fabric.inventory.device_filter import filter_query
@@ -268,15 +269,15 @@ def downgraded(device: Device) -> str:
 
     A link at the configured width of its port is not degraded.
     """
-    parts = []
+    parts: list[str] = []
     port = device.slot.port if device.slot is not None else None
     configured = port.configured_width if port is not None and port.configured_width else None
     lanes = min((known for known in (device.max_lanes, configured) if known), default=None)
     if device.lanes_in_use and lanes and device.lanes_in_use < lanes:
-        parts.append(f"x{device.lanes_in_use} of x{lanes}")
+        parts.append(_("x{now} of x{most}", now=device.lanes_in_use, most=lanes))
     if device.pcie_type and device.max_pcie_type and device.pcie_type < device.max_pcie_type:
-        parts.append(f"{device.pcie_type} of {device.max_pcie_type}")
-    return ", ".join(parts)
+        parts.append(_("{now} of {most}", now=device.pcie_type, most=device.max_pcie_type))
+    return joined(parts, ", ")
 
 
 def host_link_degradation(port: Port | None) -> str:
@@ -288,8 +289,8 @@ def host_link_degradation(port: Port | None) -> str:
         return ""
     lanes = min((known for known in (port.width, port.configured_width) if known), default=None)
     if port.active_width and lanes and port.active_width < lanes:
-        return f"x{port.active_width} of x{lanes}"
+        return _("x{now} of x{most}", now=port.active_width, most=lanes)
     share = lanes / port.width if lanes and port.width else 1.0
     if port.speed_gbps and port.max_speed_gbps and port.speed_gbps < LINK_SPEED_TOLERANCE * share * port.max_speed_gbps:
-        return f"{port.speed_gbps:g} of {port.max_speed_gbps:g} Gb/s"
+        return _("{now:g} of {most:g} Gb/s", now=port.speed_gbps, most=port.max_speed_gbps)
     return ""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from django.db import IntegrityError, transaction
+from django.utils.translation import gettext_noop
 from django.views.decorators.debug import sensitive_variables
 
 from accounts.approvals.models import Danger
@@ -26,6 +27,7 @@ from accounts.visibility import row_or_404
 from core import credentials
 from core.addresses import host_refusal_reason
 from core.errors import Conflict, Forbidden, Invalid, Unavailable
+from core.language import _
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import (
     BmcError,
@@ -50,8 +52,8 @@ logger = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 5.0
 PROBE_SECONDS = 15.0
-NOT_A_URL = "The address is not a URL such as https://10.0.0.5 or https://bmc.example:8443."
-TRUST_HINT = "Give its CA, or compare its fingerprint and accept it."
+NOT_A_URL = gettext_noop("The address is not a URL such as https://10.0.0.5 or https://bmc.example:8443.")
+TRUST_HINT = gettext_noop("Give its CA, or compare its fingerprint and accept it.")
 MAX_PEM_LENGTH = 65_536
 MAX_PASSWORD_LENGTH = 500
 # What users paste from a browser; every other path would be dropped silently.
@@ -79,7 +81,7 @@ def chassis_probe(*, person: User, address: BmcAddress) -> ServiceIdentity:
     except BmcError as error:
         _raise_probe_error(error, address)
     except TimeoutError:
-        _raise_invalid("url", f"{parse_origin(address.url).host} did not answer in time.")
+        _raise_invalid("url", _("{host} did not answer in time.", host=parse_origin(address.url).host))
 
 
 @sensitive_variables("password")
@@ -166,7 +168,7 @@ def chassis_edit(
             probe = chassis_probe(person=person, address=row.address(secret))
             if row.url != before[0] and known_uuid and probe.uuid and probe.uuid != known_uuid:
                 # Grants are stored by resource: they would pass to the devices of another chassis.
-                _raise_invalid("url", "Another chassis answers at this address: add it as one of its own.")
+                _raise_invalid("url", _("Another chassis answers at this address: add it as one of its own."))
             if row.url != before[0]:
                 _check_same_hardware(row, probe)
             row.set_password(secret)
@@ -221,8 +223,12 @@ def chassis_remove(*, person: User, chassis: Chassis) -> None:
         row: Chassis = row_or_404(Chassis.objects.select_for_update(), chassis.pk, "chassis")
         if operation := row.operations.open().first():
             raise Conflict(
-                f"{row.name} cannot be deleted yet: {operation.requested_by_name} asked to '{operation.summary}', "
-                "which has not ended.",
+                _(
+                    "{name} cannot be deleted yet: {person} asked to '{what}', which has not ended.",
+                    name=row.name,
+                    person=operation.requested_by_name,
+                    what=operation.summary,
+                ),
                 operation=str(operation.pk),
             )
         name, pk = row.name, row.pk
@@ -258,28 +264,39 @@ def _raise_probe_error(error: BmcError, address: BmcAddress) -> NoReturn:
     host = parse_origin(address.url).host
     if isinstance(error, CertificateRejected):
         if address.trust.fingerprint:
-            field, sentence = "fingerprint", f"{host} shows a certificate with another fingerprint than this one."
+            field, sentence = (
+                "fingerprint",
+                _("{host} shows a certificate with another fingerprint than this one.", host=host),
+            )
         elif address.trust.ca_pem:
-            field, sentence = "ca_pem", f"The certificate of {host} is not trusted by this CA."
+            field, sentence = "ca_pem", _("The certificate of {host} is not trusted by this CA.", host=host)
         else:
             field = "fingerprint"
-            sentence = f"The certificate of {host} is not trusted by this system's CAs. {TRUST_HINT}"
+            sentence = _(
+                "The certificate of {host} is not trusted by this system's CAs. {hint}", host=host, hint=_(TRUST_HINT)
+            )
         raise Invalid(sentence, errors={field: sentence}, found_fingerprint=error.found) from error
     refused = isinstance(error, RequestRefused) and error.answered == 401
     if isinstance(error, SignInRefused) or refused:
         if not address.username:
-            _raise_invalid("username", f"{host} asks for a name and password.", error)
-        _raise_invalid("password", f"{host} refuses this name and password.", error)
+            _raise_invalid("username", _("{host} asks for a name and password.", host=host), error)
+        _raise_invalid("password", _("{host} refuses this name and password.", host=host), error)
     if isinstance(error, RequestRefused) and error.answered == 403:
-        _raise_invalid("username", f"{host} does not let this account read its resources.", error)
+        _raise_invalid("username", _("{host} does not let this account read its resources.", host=host), error)
     if isinstance(error, ServerFault):
-        _raise_invalid("url", f"{host} answers, but only with an error of its own ({error.answered}).", error)
+        _raise_invalid(
+            "url",
+            _("{host} answers, but only with an error of its own ({status}).", host=host, status=error.answered),
+            error,
+        )
     if isinstance(error, (Unreachable, TimedOut)):
         # Composed of host, port and the operating system's error.
         _raise_invalid("url", error.sentence, error)
     if isinstance(error, ForeignLink) or isinstance(error.__cause__, ForeignLink):
-        _raise_invalid("url", f"{host} points to another address, which was not followed: give the final one.", error)
-    _raise_invalid("url", f"{host} answers, but not as a Redfish service.", error)
+        _raise_invalid(
+            "url", _("{host} points to another address, which was not followed: give the final one.", host=host), error
+        )
+    _raise_invalid("url", _("{host} answers, but not as a Redfish service.", host=host), error)
 
 
 def _raise_invalid(field: str, sentence: str, cause: Exception | None = None) -> NoReturn:
@@ -296,7 +313,7 @@ def _audit_values(row: Chassis) -> dict[str, object]:
 
 def _require_administrator(person: User) -> None:
     if not person.is_administrator:
-        raise Forbidden("Only an administrator may add, edit or remove a chassis.")
+        raise Forbidden(_("Only an administrator may add, edit or remove a chassis."))
 
 
 def _update_fields(row: Chassis, **values: Any) -> set[str]:
@@ -314,22 +331,25 @@ def _save(row: Chassis, fields: set[str] | None = None) -> None:
             row.save() if fields is None else row.save(update_fields=fields)
     except IntegrityError as error:
         _check_duplicates(row)
-        raise Conflict("Somebody changed the chassis at the same moment. Reload, then try again.") from error
+        raise Conflict(_("Somebody changed the chassis at the same moment. Reload, then try again.")) from error
 
 
 def _check_duplicates(row: Chassis) -> None:
     for other in Chassis.objects.exclude(pk=row.pk).only("name", "url"):
         if other.name.casefold() == row.name.casefold():
-            _raise_invalid("name", f"There is a chassis of the name {other.name} already.")
+            _raise_invalid("name", _("There is a chassis of the name {name} already.", name=other.name))
         if _same_origin(other.url, row.url):
-            _raise_invalid("url", f"{other.name} has this address already.")
+            _raise_invalid("url", _("{name} has this address already.", name=other.name))
 
 
 def _check_same_hardware(row: Chassis, probe: ServiceIdentity) -> None:
     """Refuse a chassis that exists already at another address: two would plan on the same hardware."""
     other = Chassis.objects.exclude(pk=row.pk).filter(uuid_query(probe.uuid)).first()
     if other is not None:
-        _raise_invalid("url", f"This is {other.name}, which exists at {other.url} already: its UUID is the same.")
+        _raise_invalid(
+            "url",
+            _("This is {name}, which exists at {url} already: its UUID is the same.", name=other.name, url=other.url),
+        )
 
 
 def _same_origin(one: str, other: str) -> bool:
@@ -347,36 +367,36 @@ def _password_for(row: Chassis, password: str | None, *, moved: bool) -> str:
     if not row.username or not row.password_encrypted:
         return ""
     if moved:
-        _raise_invalid("password", "Enter the password again: the stored one is not sent to another address.")
+        _raise_invalid("password", _("Enter the password again: the stored one is not sent to another address."))
     try:
         return credentials.decrypt(row.password_encrypted)
     except Unavailable as error:
         _raise_invalid(
-            "password", "Enter the password again: the stored one cannot be decrypted with the site's key.", error
+            "password", _("Enter the password again: the stored one cannot be decrypted with the site's key."), error
         )
 
 
 def _clean_name(typed: str) -> str:
     name = typed.strip()
     if not name:
-        _raise_invalid("name", "A name is needed.")
+        _raise_invalid("name", _("A name is needed."))
     if len(name) > 100 or not name.isprintable():
-        _raise_invalid("name", "A name has at most 100 characters, all of them printable.")
+        _raise_invalid("name", _("A name has at most 100 characters, all of them printable."))
     return name
 
 
 def _clean_username(typed: str) -> str:
     name = typed.strip()
     if len(name) > 100 or not name.isprintable():
-        _raise_invalid("username", "A name to sign in with has at most 100 characters, all of them printable.")
+        _raise_invalid("username", _("A name to sign in with has at most 100 characters, all of them printable."))
     return name
 
 
 def _check_password(username: str, password: str) -> None:
     if password and not username:
-        _raise_invalid("username", "A password needs a name to sign in with.")
+        _raise_invalid("username", _("A password needs a name to sign in with."))
     if len(password) > MAX_PASSWORD_LENGTH or "\0" in password:
-        _raise_invalid("password", f"A password has at most {MAX_PASSWORD_LENGTH} characters.")
+        _raise_invalid("password", _("A password has at most {most} characters.", most=MAX_PASSWORD_LENGTH))
 
 
 def _clean_url(typed: str, *, allow_http: bool) -> str:
@@ -386,7 +406,7 @@ def _clean_url(typed: str, *, allow_http: bool) -> str:
         url = f"https://{url}"
     if not url.isprintable() or " " in url:
         # URL parsers drop line breaks silently.
-        _raise_invalid("url", NOT_A_URL)
+        _raise_invalid("url", _(NOT_A_URL))
     try:
         origin = parse_origin(url)
     except WrongAddress as error:
@@ -394,16 +414,18 @@ def _clean_url(typed: str, *, allow_http: bool) -> str:
     _, _, rest = url.partition("://")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if "@" in authority:
-        _raise_invalid("url", "The address carries a user or password; these are given apart from it.")
+        _raise_invalid("url", _("The address carries a user or password; these are given apart from it."))
     if rest[len(authority) :] not in ROOT_PATHS:
-        _raise_invalid("url", "Give the address without a path, such as https://10.0.0.5 or https://bmc.example:8443.")
+        _raise_invalid(
+            "url", _("Give the address without a path, such as https://10.0.0.5 or https://bmc.example:8443.")
+        )
     if not _is_host(origin.raw_host or "") or not origin.port or len(str(origin)) > 300:
-        _raise_invalid("url", NOT_A_URL)
+        _raise_invalid("url", _(NOT_A_URL))
     if sentence := host_refusal_reason(origin.raw_host or ""):
         _raise_invalid("url", sentence)
     if origin.scheme == "http" and not allow_http:
         _raise_invalid(
-            "url", "This address has no encryption, so name and password can be read on the network: use https://."
+            "url", _("This address has no encryption, so name and password can be read on the network: use https://.")
         )
     return str(origin)
 
@@ -424,14 +446,14 @@ def _clean_pem(typed: str) -> str:
         return ""
     if "PRIVATE KEY" in pem:
         # A key that was pasted by mistake must not be stored.
-        _raise_invalid("ca_pem", "This contains a private key: enter the certificate only.")
+        _raise_invalid("ca_pem", _("This contains a private key: enter the certificate only."))
     if len(pem) > MAX_PEM_LENGTH:
-        _raise_invalid("ca_pem", f"A CA certificate has at most {MAX_PEM_LENGTH} characters.")
+        _raise_invalid("ca_pem", _("A CA certificate has at most {most} characters.", most=MAX_PEM_LENGTH))
     try:
         client_tls(CertificateTrust(ca_pem=pem))
     except WrongAddress as error:
         _raise_invalid(
-            "ca_pem", "This is not a certificate in PEM form, which starts with -----BEGIN CERTIFICATE-----.", error
+            "ca_pem", _("This is not a certificate in PEM form, which starts with -----BEGIN CERTIFICATE-----."), error
         )
     return pem + "\n"
 

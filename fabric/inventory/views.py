@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext_noop
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 from django.views.decorators.http import require_http_methods, require_POST
@@ -18,6 +19,7 @@ from accounts.declaration import Audience, MenuEntry, declare
 from accounts.visibility import row_or_404
 from core.errors import Conflict, Invalid, Unavailable
 from core.forms import add_service_errors
+from core.language import _
 from fabric.inventory import locate, services
 from fabric.inventory.forms import ChassisForm
 from fabric.inventory.models import Chassis, Device, Host, HostPort
@@ -29,7 +31,7 @@ from fabric.inventory.models import Chassis, Device, Host, HostPort
 @declare(
     Audience.ADMINISTRATORS,
     audited_as=Action.CHASSIS_ADD,
-    menu_entry=MenuEntry("New chassis", "Administration", 6),
+    menu_entry=MenuEntry(gettext_noop("New chassis"), "Administration", 6),
     fresh_sign_in=True,
 )
 def chassis_add(request: HttpRequest) -> HttpResponse:
@@ -65,7 +67,8 @@ def _chassis_form_page(request: HttpRequest, row: Chassis | None) -> HttpRespons
             add_service_errors(form, error)
             found_fingerprint = error.details.get("found_fingerprint", "")
         else:
-            messages.success(request, f"{saved.name} was {'added' if row is None else 'saved'}.")
+            done = _("{name} was added.", name=saved.name) if row is None else _("{name} was saved.", name=saved.name)
+            messages.success(request, done)
             return redirect("fabric:chassis", pk=saved.pk)
     context = {
         "form": form,
@@ -87,7 +90,8 @@ def chassis_locate(request: HttpRequest, pk: int) -> HttpResponse:
     except (Conflict, Unavailable) as error:
         messages.error(request, error.sentence)
     else:
-        messages.success(request, f"The location LED of {row.name} is {'on' if lit else 'off'}.")
+        done = _("The location LED of {name} is on.", name=row.name)
+        messages.success(request, done if lit else _("The location LED of {name} is off.", name=row.name))
     return redirect(reverse("fabric:fabric", query={"view": "front", "chassis": pk}))
 
 
@@ -100,14 +104,14 @@ def chassis_remove(request: HttpRequest, pk: int) -> HttpResponse:
     row: Chassis = row_or_404(Chassis.objects.all(), pk, "chassis")
     error = ""
     if request.method == "POST" and request.POST.get("name", "").strip() != row.name:
-        error = f"This is not the name of the chassis. Type {row.name}."
+        error = _("This is not the name of the chassis. Type {name}.", name=row.name)
     elif request.method == "POST":
         try:
             services.chassis_remove(person=person, chassis=row)
         except Conflict as refusal:
             error = refusal.sentence
         else:
-            messages.success(request, f"{row.name} was deleted.")
+            messages.success(request, _("{name} was deleted.", name=row.name))
             return redirect("fabric:fabric")
     context = {
         "row": row,

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Tenant
 from accounts.visibility import RestrictedQuerySet
@@ -23,16 +24,19 @@ class Plan(models.Model):
     class State(models.TextChoices):
         """The state of a plan. STOPPED waits for a decision: resume, roll back or leave; DRAFT can be discarded."""
 
-        DRAFT = "draft", "Draft"
-        RUNNING = "running", "Running"
-        CANCELLING = "cancelling", "Cancelling"  # no further step starts; running ones end first
-        STOPPED = "stopped", "Stopped"
-        RESUMING = "resuming", "Resuming"  # the hardware is read, then the rest is replanned
-        ROLLING_BACK = "rolling_back", "Rolling back"  # the hardware is read, then the rollback is planned and run
-        DONE = "done", "Done"
-        CANCELLED = "cancelled", "Cancelled"
-        ROLLED_BACK = "rolled_back", "Rolled back"
-        LEFT = "left", "Left as it is"  # after a stop: a user decided that it stays half done
+        DRAFT = "draft", gettext_lazy("Draft")
+        RUNNING = "running", gettext_lazy("Running")
+        CANCELLING = "cancelling", gettext_lazy("Cancelling")  # no further step starts; running ones end first
+        STOPPED = "stopped", gettext_lazy("Stopped")
+        RESUMING = "resuming", gettext_lazy("Resuming")  # the hardware is read, then the rest is replanned
+        ROLLING_BACK = (
+            "rolling_back",
+            gettext_lazy("Rolling back"),
+        )  # the hardware is read, then the rollback is planned and run
+        DONE = "done", gettext_lazy("Done")
+        CANCELLED = "cancelled", gettext_lazy("Cancelled")
+        ROLLED_BACK = "rolled_back", gettext_lazy("Rolled back")
+        LEFT = "left", gettext_lazy("Left as it is")  # after a stop: a user decided that it stays half done
 
     ACTIVE = ("running", "cancelling", "resuming", "rolling_back")
     FINAL = ("done", "cancelled", "rolled_back", "left")
@@ -111,22 +115,22 @@ class Operation(models.Model):
     class Kind(models.TextChoices):
         """The kind of change."""
 
-        ATTACH = "attach", "Attach"  # from no host to target
-        DETACH = "detach", "Detach"  # from source to no host
-        MOVE = "move", "Move"  # from source to target
-        MODE = "mode", "Change mode"  # of a drawer
-        PORT = "port", "Configure port"  # its type and lanes
-        CABLE = "cable", "Move cable"  # of a host port, by a person, to another host
+        ATTACH = "attach", gettext_lazy("Attach")  # from no host to target
+        DETACH = "detach", gettext_lazy("Detach")  # from source to no host
+        MOVE = "move", gettext_lazy("Move")  # from source to target
+        MODE = "mode", gettext_lazy("Change mode")  # of a drawer
+        PORT = "port", gettext_lazy("Configure port")  # its type and lanes
+        CABLE = "cable", gettext_lazy("Move cable")  # of a host port, by a person, to another host
 
     class State(models.TextChoices):
         """The state of an operation. DONE, FAILED and CANCELLED are final."""
 
-        REQUESTED = "requested", "Requested"
-        RUNNING = "running", "Running"
-        VERIFYING = "verifying", "Verifying"
-        DONE = "done", "Done"
-        FAILED = "failed", "Failed"
-        CANCELLED = "cancelled", "Cancelled"
+        REQUESTED = "requested", gettext_lazy("Requested")
+        RUNNING = "running", gettext_lazy("Running")
+        VERIFYING = "verifying", gettext_lazy("Verifying")
+        DONE = "done", gettext_lazy("Done")
+        FAILED = "failed", gettext_lazy("Failed")
+        CANCELLED = "cancelled", gettext_lazy("Cancelled")
 
     FINAL = ("done", "failed", "cancelled")
     AT_WORK = ("running", "verifying")

@@ -11,19 +11,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from django.utils.translation import gettext_noop
+
+from core.language import _, _n
 from core.text import join_words
 from fabric.bmc.types import DrawerMode
 
 MODE_DESCRIPTIONS = {
-    DrawerMode.STANDARD_ONE_HOST: "One connection reaches all 8 slots.",
-    DrawerMode.STANDARD_TWO_HOSTS: "Two connections, each reaches one half: slots 1 to 4, and 5 to 8.",
-    DrawerMode.ADVANCED: "Up to three hosts share the 8 slots in any split.",
+    DrawerMode.STANDARD_ONE_HOST: gettext_noop("One connection reaches all 8 slots."),
+    DrawerMode.STANDARD_TWO_HOSTS: gettext_noop("Two connections, each reaches one half: slots 1 to 4, and 5 to 8."),
+    DrawerMode.ADVANCED: gettext_noop("Up to three hosts share the 8 slots in any split."),
 }
 MODE_LABELS = {
-    DrawerMode.STANDARD_ONE_HOST: "Standard, one host",
-    DrawerMode.STANDARD_TWO_HOSTS: "Standard, two hosts",
-    DrawerMode.ADVANCED: "Advanced",
-    DrawerMode.UNKNOWN: "Mode not reported",
+    DrawerMode.STANDARD_ONE_HOST: gettext_noop("Standard, one host"),
+    DrawerMode.STANDARD_TWO_HOSTS: gettext_noop("Standard, two hosts"),
+    DrawerMode.ADVANCED: gettext_noop("Advanced"),
+    DrawerMode.UNKNOWN: gettext_noop("Mode not reported"),
 }
 SLOTS_PER_DRAWER = 8
 SLOTS_PER_HALF = SLOTS_PER_DRAWER // 2
@@ -63,9 +66,9 @@ def attach_violation(
     """
     target = drawer.connection(label)
     if target is None:
-        return f"Host port {label} is not cabled to this drawer."
+        return _("Host port {label} is not cabled to this drawer.", label=label)
     if not target.host:
-        return f"No host is cabled to host port {label}."
+        return _("No host is cabled to host port {label}.", label=label)
     return attachment_violation(drawer, slot=slot, label=label, others=others, planned=planned)
 
 
@@ -79,7 +82,7 @@ def attachment_violation(
     if drawer.mode is DrawerMode.UNKNOWN:
         return ""  # a BMC that does not report its mode enforces its own rules
     if slot > SLOTS_PER_DRAWER:
-        return f"A drawer has slots 1 to {SLOTS_PER_DRAWER}: there is no slot {slot}."
+        return _("A drawer has slots 1 to {last}: there is no slot {slot}.", last=SLOTS_PER_DRAWER, slot=slot)
     if others is None:
         others = {used for number, used in drawer.attached.items() if number != slot}
     match drawer.mode:
@@ -94,32 +97,49 @@ def attachment_violation(
 def _one_host(others: Collection[str], *, label: str, planned: bool) -> str:
     in_use = set(others) - {label}
     if in_use and planned:
-        return (
-            f"{_mode_phrase(DrawerMode.STANDARD_ONE_HOST)} only one host port reaches its slots at a time, and "
-            f"{_join_sorted(in_use | {label})} would have devices: leave them to one."
-        )
+        return _(
+            "In mode ‘{mode}’ only one host port reaches its slots at a time, and {ports} would have devices: leave "
+            "them to one.",
+            mode=_(MODE_LABELS[DrawerMode.STANDARD_ONE_HOST]), ports=_join_sorted(in_use | {label}),
+        )  # fmt: skip
     if in_use:
-        ports = "is the port" if len(in_use) == 1 else "are the ports"
-        return (
-            f"The drawer is in standard mode for one host, and {_join_sorted(in_use)} {ports} in use: "
-            f"only one host port reaches its slots at a time."
+        return _n(
+            "The drawer is in standard mode for one host, and {ports} is the port in use: only one host port reaches "
+            "its slots at a time.",
+            "The drawer is in standard mode for one host, and {ports} are the ports in use: only one host port reaches "
+            "its slots at a time.",
+            len(in_use),
+            ports=_join_sorted(in_use),
         )
     return ""
 
 
 def _two_hosts(drawer: DrawerState, *, slot: int, label: str, planned: bool) -> str:
-    mode = _mode_phrase(DrawerMode.STANDARD_TWO_HOSTS) if planned else "The drawer is in standard mode for two hosts:"
+    mode = _(MODE_LABELS[DrawerMode.STANDARD_TWO_HOSTS])
     pair = _host_port_pair(drawer)
     if label not in pair:
-        reach = f"only {_join_sorted(pair)} reach{'es' if len(pair) == 1 else ''}" if pair else "no host port reaches"
-        return f"{mode} {reach} its slots, {label} does not."
+        reach = (
+            _n("only {ports} reaches its slots", "only {ports} reach its slots", len(pair), ports=_join_sorted(pair))
+            if pair
+            else _("no host port reaches its slots")
+        )
+        if planned:
+            return _("In mode ‘{mode}’ {reach}, {label} does not.", mode=mode, reach=reach, label=label)
+        return _("The drawer is in standard mode for two hosts: {reach}, {label} does not.", reach=reach, label=label)
     reaches_first_half = label == pair[0]
     if slot > 0 and reaches_first_half != (slot <= SLOTS_PER_HALF):
-        half = f"1 to {SLOTS_PER_HALF}" if reaches_first_half else f"{SLOTS_PER_HALF + 1} to {SLOTS_PER_DRAWER}"
-        return (
-            f"{mode} {label} reaches slots {half}, not slot {slot}. "
-            f"Choose a device of its half, or {'' if planned else 'change the drawer to '}advanced mode."
-        )
+        first, last = (1, SLOTS_PER_HALF) if reaches_first_half else (SLOTS_PER_HALF + 1, SLOTS_PER_DRAWER)
+        if planned:
+            return _(
+                "In mode ‘{mode}’ {label} reaches slots {first} to {last}, not slot {slot}. Choose a device of its "
+                "half, or advanced mode.",
+                mode=mode, label=label, first=first, last=last, slot=slot,
+            )  # fmt: skip
+        return _(
+            "The drawer is in standard mode for two hosts: {label} reaches slots {first} to {last}, not slot {slot}. "
+            "Choose a device of its half, or change the drawer to advanced mode.",
+            label=label, first=first, last=last, slot=slot,
+        )  # fmt: skip
     return ""
 
 
@@ -127,10 +147,16 @@ def _advanced(drawer: DrawerState, others: Collection[str], *, label: str, plann
     # A host that two ports lead to is one, and a port that leads nowhere has none.
     hosts = {connection.host for connection in drawer.connections if connection.label in {*others, label}} - {""}
     if len(hosts) > MAX_HOSTS and planned:
-        phrase = _mode_phrase(DrawerMode.ADVANCED)
-        return f"{phrase} a drawer serves at most {MAX_HOSTS} hosts, and it would be {len(hosts)}."
+        return _(
+            "In mode ‘{mode}’ a drawer serves at most {most} hosts, and it would be {count}.",
+            mode=_(MODE_LABELS[DrawerMode.ADVANCED]), most=MAX_HOSTS, count=len(hosts),
+        )  # fmt: skip
     if len(hosts) > MAX_HOSTS:
-        return f"A drawer in advanced mode serves at most {MAX_HOSTS} hosts, and this would be the {len(hosts)}th."
+        return _(
+            "A drawer in advanced mode serves at most {most} hosts, and this would be the {count}th.",
+            most=MAX_HOSTS,
+            count=len(hosts),
+        )
     return ""
 
 
@@ -140,23 +166,24 @@ def _host_port_pair(drawer: DrawerState) -> list[str]:
     return [connection.label for connection in ordered[:2]]
 
 
-def _mode_phrase(mode: DrawerMode) -> str:
-    return f"In mode ‘{MODE_LABELS[mode]}’"
-
-
 def mode_violation(drawer: DrawerState, mode: DrawerMode, *, planned: bool = False) -> str:
     """Return '' if the drawer may change to `mode` with its present attachments, else the obstacle.
 
     `planned`: the sentence names the mode, for readers of several drawers.
     """
     if mode is DrawerMode.UNKNOWN:
-        return "A drawer cannot be changed to an unknown mode."
+        return _("A drawer cannot be changed to an unknown mode.")
     after = DrawerState(mode=mode, connections=drawer.connections, attached=drawer.attached)
     pair = _host_port_pair(drawer)
     if mode is DrawerMode.STANDARD_TWO_HOSTS and len(pair) < 2:
-        there = f"only {pair[0]}" if pair else "no host port"
-        in_mode = _mode_phrase(mode) if planned else "In this mode"
-        return f"{in_mode} each of two host ports reaches one half, and this drawer has {there}."
+        there = _("only {label}", label=pair[0]) if pair else _("no host port")
+        if planned:
+            return _(
+                "In mode ‘{mode}’ each of two host ports reaches one half, and this drawer has {there}.",
+                mode=_(MODE_LABELS[mode]),
+                there=there,
+            )
+        return _("In this mode each of two host ports reaches one half, and this drawer has {there}.", there=there)
     reasons = {
         slot: reason
         for slot, label in sorted(drawer.attached.items())
@@ -170,21 +197,28 @@ def mode_violation(drawer: DrawerState, mode: DrawerMode, *, planned: bool = Fal
             for label in sorted(set(drawer.attached.values()))
         }
         users = _join_sorted(f"{label} ({slots})" for label, slots in held.items())
-        return f"In this mode one host port at a time has devices, and {users} have some. Detach all but one's first."
-    their, them = ("its", "it") if len(reasons) == 1 else ("their", "them")
-    if mode is DrawerMode.STANDARD_TWO_HOSTS:
-        halves = (f"slots 1 to {SLOTS_PER_HALF}", f"slots {SLOTS_PER_HALF + 1} to {SLOTS_PER_DRAWER}")
-        reach = " and ".join(f"{label} reaches {half}" for label, half in zip(pair, halves, strict=True))
-        return (
-            f"{_slots_label(reasons).capitalize()} would lose {their} host: in this mode {reach}. Detach {them} first."
+        return _(
+            "In this mode one host port at a time has devices, and {users} have some. Detach all but one's first.",
+            users=users,
         )
+    if mode is DrawerMode.STANDARD_TWO_HOSTS:
+        return _n(
+            "{slots} would lose its host: in this mode {one} reaches slots 1 to {half} and {other} reaches slots "
+            "{next} to {last}. Detach it first.",
+            "{slots} would lose their host: in this mode {one} reaches slots 1 to {half} and {other} reaches slots "
+            "{next} to {last}. Detach them first.",
+            len(reasons),
+            slots=_slots_label(reasons).capitalize(), one=pair[0], other=pair[1], half=SLOTS_PER_HALF,
+            next=SLOTS_PER_HALF + 1, last=SLOTS_PER_DRAWER,
+        )  # fmt: skip
     return next(iter(reasons.values()))
 
 
 def _slots_label(numbers: Iterable[int]) -> str:
     """Return 'slot 3' or 'slots 1, 2 and 5'."""
     known = sorted(numbers)
-    return f"slot{'' if len(known) == 1 else 's'} {join_words([str(number) for number in known])}"
+    numbers = join_words([str(number) for number in known])
+    return _n("slot {numbers}", "slots {numbers}", len(known), numbers=numbers)
 
 
 def _join_sorted(words: Iterable[str]) -> str:
@@ -193,12 +227,12 @@ def _join_sorted(words: Iterable[str]) -> str:
 
 UNCONFIGURED_PORT = "UnconfiguredPort"
 PORT_TYPE_LABELS = {
-    "UpstreamPort": "upstream, towards a host",
-    "DownstreamPort": "downstream, towards a device",
-    "InterswitchPort": "between switches",
-    "ManagementPort": "management",
-    "BidirectionalPort": "either way",
-    UNCONFIGURED_PORT: "not configured",
+    "UpstreamPort": gettext_noop("upstream, towards a host"),
+    "DownstreamPort": gettext_noop("downstream, towards a device"),
+    "InterswitchPort": gettext_noop("between switches"),
+    "ManagementPort": gettext_noop("management"),
+    "BidirectionalPort": gettext_noop("either way"),
+    UNCONFIGURED_PORT: gettext_noop("not configured"),
 }
 # The types that a port can be configured as; others that a service reports are shown, but cannot be requested.
 PORT_TYPES = ("DownstreamPort", "UpstreamPort", UNCONFIGURED_PORT)
@@ -288,4 +322,4 @@ MODE_VALUE_LABELS = {mode.value: name for mode, name in MODE_LABELS.items()}
 
 def port_type_label(port_type: str) -> str:
     """Return the label of a port's PortType."""
-    return PORT_TYPE_LABELS.get(port_type, port_type) or "not given"
+    return _(PORT_TYPE_LABELS.get(port_type, port_type)) or _("not given")

@@ -10,12 +10,14 @@ from typing import Any, Final, Literal
 
 from django.db.models import Prefetch, QuerySet
 from django.utils.text import capfirst
+from django.utils.translation import gettext_noop
 
 from accounts.approvals.models import Danger
 from accounts.approvals.services import Proposal
 from accounts.audit.services import target_of
 from accounts.models import User
 from accounts.visibility import visible_or_404
+from core.language import _
 from fabric.agents.selectors import DeviceOnHost, devices_on_hosts, holders_label, uncertainty_label
 from fabric.inventory.labels import host_port_name, may_name_host
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort
@@ -61,11 +63,11 @@ def device_readiness(device: Device, *, operation: Operation | None = None) -> R
     side = devices_on_hosts([device])[device.pk] if switched else DeviceOnHost(reported=False)
     return Readiness(
         stages=(
-            ReadinessStage("Requested", "done"),
-            ReadinessStage("Switched", "done" if switched else "waiting"),
-            ReadinessStage("Link trained", *link),
-            ReadinessStage("Seen by the host", *_seen_stage(side, is_trained=link[0] == "done")),
-            ReadinessStage("In use", *_use_stage(side)),
+            ReadinessStage(_("Requested"), "done"),
+            ReadinessStage(_("Switched"), "done" if switched else "waiting"),
+            ReadinessStage(_("Link trained"), *link),
+            ReadinessStage(_("Seen by the host"), *_seen_stage(side, is_trained=link[0] == "done")),
+            ReadinessStage(_("In use"), *_use_stage(side)),
         ),
         is_reported=side.reported,
         used_by="" if side.unsure else holders_label(side.holders),
@@ -76,27 +78,30 @@ def device_readiness(device: Device, *, operation: Operation | None = None) -> R
 def _link_stage(device: Device) -> tuple[StageState, str]:
     port = device.slot.port if device.slot is not None else None
     if port is None or not port.link_status:
-        return "unknown", "The chassis does not report its link."
+        return "unknown", _("The chassis does not report its link.")
     if port.link_status in {"Training", "Starting"}:
-        return "waiting", "It trains."
+        return "waiting", _("It trains.")
     if port.link_status != "LinkUp":
-        return "wrong", f"The link is '{port.link_status}'."
+        return "wrong", _("The link is '{status}'.", status=port.link_status)
     if below := downgraded(device):
-        return "wrong", f"Below its maximum width or speed: {below}."
-    speed = f" at {port.speed_gbps:g} Gb/s" if port.speed_gbps else ""
-    return "done", f"x{port.active_width or '?'}{speed}, as it should be."
+        return "wrong", _("Below its maximum width or speed: {below}.", below=below)
+    width = port.active_width or "?"
+    if port.speed_gbps:
+        return "done", _("x{width} at {speed:g} Gb/s, as it should be.", width=width, speed=port.speed_gbps)
+    return "done", _("x{width}, as it should be.", width=width)
 
 
 def _seen_stage(side: DeviceOnHost, *, is_trained: bool) -> tuple[StageState, str]:
     if not side.reported:
         return "unknown", side.no_report_reason
     if side.unsure:
-        return "unknown", f"{capfirst(side.unsure)}."
+        return "unknown", f"{capfirst(_(side.unsure))}."
     if side.seen is None:
-        todo = "Detach and attach it again, so that the host rescans."
-        return "wrong" if is_trained else "waiting", f"The host does not see it. {todo}"
-    width = f", x{side.seen.width}" if side.seen.width else ""
-    return "done", f"At {side.seen.address}{width}."
+        todo = _("The host does not see it. Detach and attach it again, so that the host rescans.")
+        return "wrong" if is_trained else "waiting", todo
+    if side.seen.width:
+        return "done", _("At {address}, x{width}.", address=side.seen.address, width=side.seen.width)
+    return "done", _("At {address}.", address=side.seen.address)
 
 
 def _use_stage(side: DeviceOnHost) -> tuple[StageState, str]:
@@ -105,14 +110,14 @@ def _use_stage(side: DeviceOnHost) -> tuple[StageState, str]:
     if side.unsure:
         return "unknown", f"{capfirst(uncertainty_label(side))}."
     if not side.holders:
-        return "waiting", "No process uses it now."
-    return "done", f"By {holders_label(side.holders)}."
+        return "waiting", _("No process uses it now.")
+    return "done", _("By {holders}.", holders=holders_label(side.holders))
 
 
 SAMPLE_SIZE = 200
 MIN_SAMPLES = 3  # fewer do not show the usual duration
 QUANTILES = 10
-NO_HISTORY = "no history yet"
+NO_HISTORY = gettext_noop("no history yet")
 
 DurationKey = tuple[str, int]  # the kind of an operation, and the id of its chassis
 
@@ -127,7 +132,7 @@ class DurationRange:
     @property
     def words(self) -> str:
         """Return 'usually 4 to 9 s'."""
-        return f"usually {format_duration_range(self.low, self.high)}"
+        return _("usually {range}", range=format_duration_range(self.low, self.high))
 
 
 def usual_durations(kinds: Collection[DurationKey]) -> dict[DurationKey, DurationRange]:
@@ -175,7 +180,7 @@ def format_duration_range(low: float, high: float) -> str:
         begin, end, unit = f"{low:.1f}", f"{high:.1f}", "s"
     else:
         begin, end, unit = f"{low:.0f}", f"{high:.0f}", "s"
-    return f"{end} {unit}" if begin == end else f"{begin} to {end} {unit}"
+    return f"{end} {unit}" if begin == end else _("{begin} to {end} {unit}", begin=begin, end=end, unit=unit)
 
 
 def _duration_range(done: Any) -> DurationRange | None:
@@ -237,17 +242,18 @@ def attachment_obstacle(person: User, devices: Collection[int], host_ports: Coll
     return next((reason for check in ATTACHMENT_CHECKS if (reason := check(person, devices, host_ports))), "")
 
 
-PROOF_UNREAD = "Whether other links changed could not be read from the chassis."
+PROOF_UNREAD = gettext_noop("Whether other links changed could not be read from the chassis.")
 
 
 def open_operation_sentence(what: str, operation: Operation, person: User | None) -> str:
     """Return who is changing something, since when; for parts that the user may not see, that it has not ended."""
     if person is not None and not Operation.objects.visible_to(person).filter(pk=operation.pk).exists():
-        return f"{what} is taken: another operation has not ended."
-    when = f"{operation.requested_at:%H:%M:%S} UTC"
-    return (
-        f"{what} is taken: {operation.requested_by_name} asked at {when} to '{operation.summary}', which has not ended."
-    )
+        return _("{what} is taken: another operation has not ended.", what=what)
+    return _(
+        "{what} is taken: {person} asked at {time} UTC to '{summary}', which has not ended.",
+        what=what, person=operation.requested_by_name, time=f"{operation.requested_at:%H:%M:%S}",
+        summary=operation.summary,
+    )  # fmt: skip
 
 
 def operation_summary(device: Device, source: HostPort | None, target: HostPort | None) -> str:

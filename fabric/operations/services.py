@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounts.access import require_composer
 from accounts.approvals.services import two_people
@@ -20,6 +21,7 @@ from core.enqueue import enqueue
 from core.errors import Conflict, FalconWebError, Forbidden, InUse, Invalid, NotFound, RuleViolation
 from core.failpoints import failpoint
 from core.idempotency import find_replayed, request_digest
+from core.language import _, english
 from fabric.agents.selectors import devices_on_hosts, holders_label, uncertainty_label
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.labels import host_port_name, may_name_host, monitored_only_reason, no_endpoint_reason
@@ -69,7 +71,7 @@ def operation_request(
     """
     with attempt(Action.OPERATION_REQUEST, actor=person, target=target_of(device)) as act:
         _check_visible(person, device.pk, target)
-        require_composer(person, "attach or detach")
+        require_composer(person, _("attach or detach"))
         if force:
             check_confirmation(confirmation, wanted=device.name)
         seen_at = "unknown" if isinstance(expected, ExpectedUnknown) else expected.pk if expected else None
@@ -91,7 +93,9 @@ def operation_request(
                 raise
             if other := Operation.objects.open().filter(device=device).first():
                 raise _conflict_with(other, device.name, person) from error
-            raise Conflict(f"{device.name} was changed at the same moment. Reload, then try again.") from error
+            raise Conflict(
+                _("{name} was changed at the same moment. Reload, then try again.", name=device.name)
+            ) from error
         return operation
 
 
@@ -101,10 +105,13 @@ def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: st
     target = target_of(drawer, f"{drawer.chassis.name} {drawer.name}")
     with attempt(Action.DRAWER_MODE, actor=person, target=target) as act:
         if not Drawer.objects.visible_to(person).filter(pk=drawer.pk).exists():
-            raise NotFound("There is no such drawer.")
+            raise NotFound(_("There is no such drawer."))
         refuse_mode_change(person, drawer)
         if mode not in {one.value for one in MODE_DESCRIPTIONS}:
-            raise Invalid(f"'{mode}' is not a mode of a drawer.", errors={"mode": "Choose one of the three modes."})
+            raise Invalid(
+                _("'{mode}' is not a mode of a drawer.", mode=mode),
+                errors={"mode": _("Choose one of the three modes.")},
+            )
         digest = request_digest("drawer", drawer.pk, mode)
         if replayed := find_replayed(Operation, person, idempotency_key, digest):
             return replayed
@@ -115,14 +122,18 @@ def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: st
         except IntegrityError as error:
             if replayed := find_replayed(Operation, person, idempotency_key, digest):
                 return replayed
-            raise Conflict(f"{drawer.name} was changed at the same moment. Reload, then try again.") from error
+            raise Conflict(
+                _("{name} was changed at the same moment. Reload, then try again.", name=drawer.name)
+            ) from error
         return operation
 
 
 def refuse_mode_change(person: User, drawer: Drawer) -> None:
     """Raise Forbidden unless the user may change the drawer's mode."""
     if not may_change_mode(person, drawer):
-        raise Forbidden("Only an administrator, or a tenant that all of the drawer is granted to, may change its mode.")
+        raise Forbidden(
+            _("Only an administrator, or a tenant that all of the drawer is granted to, may change its mode.")
+        )
 
 
 def operation_cancel(*, person: User, operation: Operation) -> Operation:
@@ -136,16 +147,16 @@ def operation_cancel(*, person: User, operation: Operation) -> Operation:
 
 def _cancel(person: User, operation: Operation) -> Operation:
     if not Operation.objects.visible_to(person).filter(pk=operation.pk).exists():
-        raise NotFound("There is no such operation.")
+        raise NotFound(_("There is no such operation."))
     if not may_cancel(person, operation):
-        raise Forbidden("You can cancel only what members of your tenant requested.")
+        raise Forbidden(_("You can cancel only what members of your tenant requested."))
     # A worker claims it under the same lock.
     lock_chassis([operation.chassis_id])
     row: Operation = lock_rows(Operation.objects.filter(pk=operation.pk)).get()
     if not row.is_open:
-        raise Conflict(f"It has ended already: {row.get_state_display().lower()}.")
+        raise Conflict(_("It has ended already: {state}.", state=row.get_state_display().lower()))
     if row.plan_id is not None:
-        raise Conflict("It is a step of a plan: cancel the plan.", plan=str(row.plan_id))
+        raise Conflict(_("It is a step of a plan: cancel the plan."), plan=str(row.plan_id))
     if row.state == Operation.State.REQUESTED and row.lease_until is None:
         row.state, row.finished_at = Operation.State.CANCELLED, timezone.now()
         row.error = f"Cancelled by {person.get_username()} before it started. Nothing was changed."
@@ -163,9 +174,9 @@ def _create_mode(person: User, drawer: Drawer, mode: str, idempotency_key: str, 
     if replayed := find_replayed(Operation, person, idempotency_key, digest):
         return replayed
     if other := Operation.objects.open().filter(drawer=drawer).first():
-        raise _conflict_with(other, "The drawer", person)
+        raise _conflict_with(other, _("The drawer"), person)
     if drawer.missing_since is not None:
-        raise Conflict(f"{drawer.name} is missing: the chassis no longer reports it.")
+        raise Conflict(_("{name} is missing: the chassis no longer reports it.", name=drawer.name))
     if reason := mode_violation(projected_drawer(drawer).state(), DrawerMode(mode)):
         raise RuleViolation(reason)
     return _store(
@@ -210,7 +221,7 @@ def _create(  # noqa: PLR0917 - what a request of a device consists of
 ) -> Operation:
     # The rules depend on all of a drawer: changes of a chassis are requested one after the other.
     if not lock_chassis(Device.objects.filter(pk=device_id).values_list("chassis", flat=True)):
-        raise NotFound("There is no such device or host port.")
+        raise NotFound(_("There is no such device or host port."))
     # A grant locks these rows too: parts granted to another tenant since the request are refused here.
     lock_parts(devices=[device_id], host_ports=[target.pk if target else None])
     # Again, under the lock: a copy of the request may have arrived at the same time.
@@ -243,7 +254,7 @@ def operation_obstacle(
 ) -> str:
     """Return why a request would be refused now, '' where it would not; `with_rules`: also by its drawer's mode."""
     try:
-        require_composer(person, "attach or detach")
+        require_composer(person, _("attach or detach"))
         _validated_device(person, device.pk, target, expected, force=False, with_rules=with_rules)
     except FalconWebError as error:
         return error.sentence
@@ -264,7 +275,7 @@ def _validated_device(
     found = Device.objects.select_related("host_port__host", "slot__drawer", "chassis").filter(pk=device_id)
     device: Device | None = found.first()
     if device is None:
-        raise NotFound("There is no such device or host port.")
+        raise NotFound(_("There is no such device or host port."))
     if open_operation := Operation.objects.open().filter(device=device).first():
         raise _conflict_with(open_operation, device.name, person)
     if target is not None and (reason := attachment_obstacle(person, [device.pk], [target.pk])):
@@ -273,7 +284,7 @@ def _validated_device(
         pk__in=HostPort.objects.visible_to(person)
     )
     if held_by_others.exists():
-        raise Forbidden(f"{device.name} is attached to a host port that is not granted to your tenant.")
+        raise Forbidden(_("{name} is attached to a host port that is not granted to your tenant.", name=device.name))
     if expected is not UNKNOWN and device.host_port != expected:
         raise Conflict(_moved_sentence(device, person))
     _check_attachable(device, target, with_rules=with_rules)
@@ -290,26 +301,33 @@ def _validated_device(
 def _check_visible(person: User, device_id: int, target: HostPort | None) -> None:
     visible = Device.objects.visible_to(person).filter(pk=device_id).exists()
     if not visible or (target is not None and not HostPort.objects.visible_to(person).filter(pk=target.pk).exists()):
-        raise NotFound("There is no such device or host port.")
+        raise NotFound(_("There is no such device or host port."))
 
 
 def _check_attachable(device: Device, target: HostPort | None, *, with_rules: bool) -> None:
     if not device.chassis.is_composable:
         raise Conflict(monitored_only_reason(device.chassis))
     if device.missing_since is not None:
-        raise Conflict(f"{device.name} is missing: the chassis no longer reports it.")
+        raise Conflict(_("{name} is missing: the chassis no longer reports it.", name=device.name))
     if not device.endpoint_uri:
         raise Conflict(no_endpoint_reason(device))
     if target == device.host_port:
-        raise Conflict(f"{device.name} is already {_place(target)}.")
+        raise Conflict(_("{name} is already {place}.", name=device.name, place=_place(target)))
     if target is None:
         return
     if target.chassis_id != device.chassis_id:
-        raise RuleViolation(f"{device.name} and host port {target.label} are in different chassis.")
+        raise RuleViolation(
+            _("{name} and host port {label} are in different chassis.", name=device.name, label=target.label)
+        )
     drawer = device.slot.drawer if device.slot else None
     if drawer is not None and device.slot is not None:
         if target.drawer_id != drawer.pk:
-            raise RuleViolation(f"Host port {target.label} is not cabled to {drawer.name}, where {device.name} is.")
+            raise RuleViolation(
+                _(
+                    "Host port {label} is not cabled to {drawer}, where {name} is.",
+                    label=target.label, drawer=drawer.name, name=device.name,
+                )
+            )  # fmt: skip
         state = projected_drawer(drawer).state() if with_rules else None
         if state and (reason := attach_violation(state, slot=device.slot.number, label=target.label)):
             raise RuleViolation(reason)
@@ -321,17 +339,19 @@ def _conflict_with(operation: Operation, what: str, person: User) -> Conflict:
 
 
 def _place(port: HostPort | None) -> str:
-    return f"attached to {host_port_name(port)}"
+    return _("attached to {place}", place=_(host_port_name(port)))
 
 
 def _moved_sentence(device: Device, person: User) -> str:
     done = Operation.objects.visible_to(person).filter(device=device, state=Operation.State.DONE)
     last = done.order_by("-finished_at").first()
     if last is None or last.finished_at is None:
-        return f"{device.name} is not where you saw it: it is {_place(device.host_port)} now."
-    when = f"{last.finished_at:%H:%M:%S} UTC"
-    who = f"{last.requested_by_name} changed it at {when}"
-    return f"{device.name} is not where you saw it: {who}; it is {_place(device.host_port)} now."
+        return _("{name} is not where you saw it: it is {place} now.", name=device.name, place=_place(device.host_port))
+    return _(
+        "{name} is not where you saw it: {person} changed it at {time} UTC; it is {place} now.",
+        name=device.name, person=last.requested_by_name, time=f"{last.finished_at:%H:%M:%S}",
+        place=_place(device.host_port),
+    )  # fmt: skip
 
 
 # Sources of claims on devices in rooms above: of ids of devices, the claimed ones, each with a sentence on its claim.
@@ -344,15 +364,16 @@ def check_not_held(devices: Collection[Device], *, force: Collection[int] = (), 
     checked = {one.pk: one for one in devices if one.pk not in force}
     for claims in DEVICE_HOLD_SOURCES if checked else ():
         for pk, sentence in claims(list(checked), claimant).items():
-            raise InUse(f"{checked[pk].name} is in use: {sentence}.", device=pk, holders=sentence)
+            said = _("{name} is in use: {who}.", name=checked[pk].name, who=sentence)
+            raise InUse(said, device=pk, holders=sentence)
 
 
 def check_confirmation(confirmation: str, *, wanted: str) -> None:
     """Raise Invalid unless the typed confirmation of a forced change is correct."""
     if confirmation.strip() != wanted.strip():
         raise Invalid(
-            f"Programs that use what is detached by force lose it. Type '{wanted}' to confirm that.",
-            errors={"confirmation": f"Type exactly: {wanted}"},
+            _("Programs that use what is detached by force lose it. Type '{name}' to confirm that.", name=wanted),
+            errors={"confirmation": _("Type exactly: {name}", name=wanted)},
         )
 
 
@@ -371,9 +392,10 @@ def check_not_in_use(devices: Collection[Device], *, force: Collection[int] = ()
         is_named = device.host_port is None or may_name_host(device, device.host_port)
         if side.unsure:
             doubt = uncertainty_label(side, names=is_named)
-            raise InUse(f"{device.name} may be in use: {doubt}.", device=device.pk, holders=f"not known: {doubt}")
-        who = holders_label(side.holders) if is_named else "a process on its host"
-        raise InUse(f"{device.name} is in use: {who}.", device=device.pk, holders=who)
+            said = _("{name} may be in use: {doubt}.", name=device.name, doubt=doubt)
+            raise InUse(said, device=device.pk, holders=_("not known: {doubt}", doubt=doubt))
+        who = holders_label(side.holders) if is_named else _("a process on its host")
+        raise InUse(_("{name} is in use: {who}.", name=device.name, who=who), device=device.pk, holders=who)
 
 
 def forced_use_record(person: User | None, devices: Collection[Device]) -> None:
@@ -384,23 +406,45 @@ def forced_use_record(person: User | None, devices: Collection[Device]) -> None:
     sides = devices_on_hosts(devices)
     for device in devices:
         side = sides[device.pk]
-        who = holders_label(side.holders) or ("nobody" if side.reported else "not known")
+        who = english(holders_label(side.holders)) or ("nobody" if side.reported else "not known")
         if side.unsure:
-            who = f"not known: {uncertainty_label(side)}"
+            who = f"not known: {english(uncertainty_label(side))}"
         audit_record(action=Action.OPERATION_FORCE, actor=person, target=target_of(device), before={"in_use_by": who})
 
 
 # Steps of the host's agent are skipped, with a sentence, where no agent runs.
 STEP_NAMES: Final = {
-    "attach": ("Check", "Attach", "Wait for the link", "Seen by the host", "Read back"),
-    "detach": ("Check", "Release on the host", "Detach", "Read back"),
-    "move": (
-        "Check", "Release on the host", "Detach", "Attach", "Wait for the link", "Seen by the host", "Read back",
+    "attach": (
+        gettext_noop("Check"),
+        gettext_noop("Attach"),
+        gettext_noop("Wait for the link"),
+        gettext_noop("Seen by the host"),
+        gettext_noop("Read back"),
     ),
-    "mode": ("Check", "Change mode", "Read back"),
-    "port": ("Check", "Configure", "Wait for the link", "Read back"),
-    "cable": ("Check", "Wait for the cable", "Read back"),
-}  # fmt: skip
+    "detach": (
+        gettext_noop("Check"),
+        gettext_noop("Release on the host"),
+        gettext_noop("Detach"),
+        gettext_noop("Read back"),
+    ),
+    "move": (
+        gettext_noop("Check"),
+        gettext_noop("Release on the host"),
+        gettext_noop("Detach"),
+        gettext_noop("Attach"),
+        gettext_noop("Wait for the link"),
+        gettext_noop("Seen by the host"),
+        gettext_noop("Read back"),
+    ),
+    "mode": (gettext_noop("Check"), gettext_noop("Change mode"), gettext_noop("Read back")),
+    "port": (
+        gettext_noop("Check"),
+        gettext_noop("Configure"),
+        gettext_noop("Wait for the link"),
+        gettext_noop("Read back"),
+    ),
+    "cable": (gettext_noop("Check"), gettext_noop("Wait for the cable"), gettext_noop("Read back")),
+}
 
 
 def initial_steps(kind: str) -> list[dict[str, object]]:

@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import person_of
@@ -21,6 +22,7 @@ from accounts.freshness import require_fresh_sign_in
 from accounts.visibility import visible_or_404
 from core.errors import Conflict
 from core.forms import refusals_as_messages
+from core.language import _
 from core.text import parse_id
 from fabric.inventory.models import Device, HostPort
 from fabric.operations import services
@@ -28,10 +30,18 @@ from fabric.operations.models import Operation, Plan, Proof
 from fabric.operations.selectors import may_cancel, operations_visible_to, visible_host_port
 
 ROWS_A_PAGE = 50
+STEP_STATES = {
+    "waiting": gettext_noop("waiting"), "running": gettext_noop("running"), "done": gettext_noop("done"),
+    "failed": gettext_noop("failed"), "skipped": gettext_noop("skipped"),
+}  # fmt: skip
 
 
 @require_http_methods(["GET", "POST"])
-@declare(Audience.EVERYBODY, audited_as=Action.OPERATION_REQUEST, menu_entry=MenuEntry("Operations", "Compose", 2))
+@declare(
+    Audience.EVERYBODY,
+    audited_as=Action.OPERATION_REQUEST,
+    menu_entry=MenuEntry(gettext_noop("Operations"), "Compose", 2),
+)
 def operations(request: HttpRequest) -> HttpResponse:
     """List operations, or request one: device, target ('' = detach), expected ('' = no host)."""
     person = person_of(request)
@@ -102,6 +112,7 @@ def _with_durations(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
             **step,
+            "words": _(STEP_STATES.get(step["state"], step["state"])),
             "seconds": _seconds(parse_datetime(step["started_at"] or ""), parse_datetime(step["finished_at"] or "")),
         }
         for step in steps

@@ -9,8 +9,10 @@ from typing import Any, Final
 from django import template
 from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext_noop
 
 from accounts.models import User
+from core.language import _
 from core.zones import MINUTE, local_words
 from fabric.inventory.device_filter import filter_words
 from fabric.leases.models import Activity, Lease, LeaseItem
@@ -23,22 +25,22 @@ from fabric.topology.problems import StatusBoard
 register = template.Library()
 register.filter("port_words", port_type_label)
 LINKS = {
-    "LinkUp": "up",
-    "LinkDown": "down",
-    "NoLink": "no link",
-    "Training": "training",
-    "Starting": "starting",
+    "LinkUp": gettext_noop("up"),
+    "LinkDown": gettext_noop("down"),
+    "NoLink": gettext_noop("no link"),
+    "Training": gettext_noop("training"),
+    "Starting": gettext_noop("starting"),
 }
 SLOTS = {
-    "FullLength": "full length",
-    "HalfLength": "half length",
-    "LowProfile": "low profile",
-    "Mini": "mini",
+    "FullLength": gettext_noop("full length"),
+    "HalfLength": gettext_noop("half length"),
+    "LowProfile": gettext_noop("low profile"),
+    "Mini": gettext_noop("mini"),
     "M2": "M.2",
     "U2": "U.2",
-    "OCP3Small": "OCP 3.0, small",
-    "OCP3Large": "OCP 3.0, large",
-    "OEM": "vendor-specific",
+    "OCP3Small": gettext_noop("OCP 3.0, small"),
+    "OCP3Large": gettext_noop("OCP 3.0, large"),
+    "OEM": gettext_noop("vendor-specific"),
 }
 MAX_ACTIVITY_AGE = timedelta(minutes=10)
 
@@ -56,7 +58,7 @@ def fleet_cells(states: tuple[str, ...]) -> SafeString:
 @register.filter
 def link_words(status: str) -> str:
     """Return a port's LinkStatus in words."""
-    return LINKS.get(status, status) or "not given"
+    return _(LINKS.get(status, status)) or _("not given")
 
 
 @register.inclusion_tag("fabric/topology/status_badge.html")
@@ -86,7 +88,7 @@ def generation(pcie_type: str) -> str:
 @register.filter
 def slot_words(slot_type: str) -> str:
     """Return a slot's SlotType in words."""
-    return SLOTS.get(slot_type, slot_type) or "not given"
+    return _(SLOTS.get(slot_type, slot_type)) or _("not given")
 
 
 @register.filter
@@ -111,8 +113,10 @@ def used_words(item: LeaseItem) -> str:
     """Return the label of a leased device's use."""
     activity = Activity.objects.filter(device=item.device_id).first()
     if activity is None or timezone.now() - activity.measured_at > MAX_ACTIVITY_AGE:
-        return "not measured"
-    return "in use" if activity.quiet_since is None else f"quiet since {local_words(activity.quiet_since, MINUTE)}"
+        return _("not measured")
+    if activity.quiet_since is None:
+        return _("in use")
+    return _("quiet since {time}", time=local_words(activity.quiet_since, MINUTE))
 
 
 @register.inclusion_tag("fabric/plans/plan_draft_bar.html", takes_context=True)

@@ -9,10 +9,12 @@ from typing import Any, Final
 
 from django.core.paginator import Page, Paginator
 from django.db.models import Case, F, OuterRef, QuerySet, Subquery, When
+from django.utils.translation import gettext_noop
 
 from accounts.models import User
 from core.database import natural
 from core.errors import Unavailable
+from core.language import _, english
 from fabric.agents.selectors import devices_on_hosts, holders_label
 from fabric.inventory.device_filter import live_values
 from fabric.inventory.labels import FOREIGN_HOST_PORT, host_port_name, slot_label
@@ -26,11 +28,16 @@ MEASURES: Final = ("temp", "use", "traffic")
 
 @dataclass(frozen=True)
 class DeviceColumn:
-    """A column that may be shown: its label, and by what the database sorts it (none: Python does)."""
+    """A column that may be shown: its head in English, and by what the database sorts it (none: Python does)."""
 
-    label: str
+    words: str
     order: tuple[Any, ...] = ()
     look: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its head."""
+        return _(self.words)
 
     @property
     def is_number(self) -> bool:
@@ -40,20 +47,20 @@ class DeviceColumn:
 
 PLACE = (natural("chassis__name"), "slot__drawer__number", "slot__number", "uri")
 COLUMNS: Final[Mapping[str, DeviceColumn]] = {
-    "chassis": DeviceColumn("Chassis", PLACE),
-    "slot": DeviceColumn("Slot", ("slot__drawer__number", "slot__number")),
-    "kind": DeviceColumn("Kind", ("kind",)),
-    "model": DeviceColumn("Model", (natural("model"),), "words"),
-    "serial": DeviceColumn("Serial number", (natural("serial_number"),)),
-    "firmware": DeviceColumn("Firmware", (natural("firmware_version"),)),
-    "host": DeviceColumn("Host", (natural("seen_host"),)),
-    "link": DeviceColumn("Link", ("lanes_in_use", "pcie_type")),
-    "temp": DeviceColumn("Temp. (°C)", look="number"),
-    "use": DeviceColumn("Use (%)", look="number"),
-    "traffic": DeviceColumn("Traffic (GB/s)", look="number"),
-    "tenant": DeviceColumn("Tenant", (natural("tenant__name"),), "words"),
-    "users": DeviceColumn("Used by", look="words"),
-    "lease_end": DeviceColumn("Lease end", ("lease_end",)),
+    "chassis": DeviceColumn(gettext_noop("Chassis"), PLACE),
+    "slot": DeviceColumn(gettext_noop("Slot"), ("slot__drawer__number", "slot__number")),
+    "kind": DeviceColumn(gettext_noop("Kind"), ("kind",)),
+    "model": DeviceColumn(gettext_noop("Model"), (natural("model"),), "words"),
+    "serial": DeviceColumn(gettext_noop("Serial number"), (natural("serial_number"),)),
+    "firmware": DeviceColumn(gettext_noop("Firmware"), (natural("firmware_version"),)),
+    "host": DeviceColumn(gettext_noop("Host"), (natural("seen_host"),)),
+    "link": DeviceColumn(gettext_noop("Link"), ("lanes_in_use", "pcie_type")),
+    "temp": DeviceColumn(gettext_noop("Temp. (°C)"), look="number"),
+    "use": DeviceColumn(gettext_noop("Use (%)"), look="number"),
+    "traffic": DeviceColumn(gettext_noop("Traffic (GB/s)"), look="number"),
+    "tenant": DeviceColumn(gettext_noop("Tenant"), (natural("tenant__name"),), "words"),
+    "users": DeviceColumn(gettext_noop("Used by"), look="words"),
+    "lease_end": DeviceColumn(gettext_noop("Lease end"), ("lease_end",)),
 }
 DEFAULT_COLUMNS: Final = ("chassis", "slot", "kind", "host", "temp", "use", "traffic", "tenant", "lease_end")
 
@@ -89,9 +96,10 @@ class DeviceRow:
         lease_end: datetime | None = device.lease_end  # type: ignore[attr-defined]  # annotated
         return (
             device.name, device.chassis.name, self.place, device.kind, device.manufacturer, device.model,
-            device.serial_number, device.firmware_version, self.host, self.link, self.downgraded,
+            device.serial_number, device.firmware_version, english(self.host), self.link,
+            english(self.downgraded),
             *(None if (value := self.values[name]) is None else round(value, 3) for name in MEASURES),
-            device.tenant.name if device.tenant else "unassigned", self.users,
+            device.tenant.name if device.tenant else "unassigned", english(self.users),
             f"{lease_end:%Y-%m-%d %H:%M}" if lease_end else "",
             "missing" if device.missing_since else "attached" if device.host_port_id else "detached",
         )  # fmt: skip
@@ -157,7 +165,11 @@ class DeviceTable:
         return [
             DeviceRow(
                 device=row,
-                host=host_port_name(row.host_port) if row.host_port else FOREIGN_HOST_PORT if row.host_port_id else "",
+                host=host_port_name(row.host_port)
+                if row.host_port
+                else _(FOREIGN_HOST_PORT)
+                if row.host_port_id
+                else "",
                 values={name: measured[name].get(row.pk) for name in MEASURES},
                 users=users.get(row.pk, ""),
             )
@@ -183,5 +195,7 @@ def _users(rows: Sequence[Device]) -> dict[int, str]:
     """Return who uses devices, by their ids: of those whose host the person may see, and whose agent knows."""
     sides = devices_on_hosts([row for row in rows if row.host_port is not None])
     return {
-        pk: holders_label(side.holders) or "nobody" for pk, side in sides.items() if side.reported and not side.unsure
+        pk: holders_label(side.holders) or _("nobody")
+        for pk, side in sides.items()
+        if side.reported and not side.unsure
     }

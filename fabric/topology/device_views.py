@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
@@ -18,6 +19,7 @@ from accounts.models import Tenant
 from accounts.visibility import row_or_404, visible_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid, NotFound, Unavailable
+from core.language import _, _n
 from core.local_pages import next_page
 from core.text import parse_id
 from fabric.inventory.models import Device, SavedFilter
@@ -31,7 +33,11 @@ MAX_FAILURES_SHOWN = 10
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Devices"), tested_queries=("", "q=kind:gpu+free", "q=foo:bar"))
+@declare(
+    Audience.EVERYBODY,
+    menu_entry=MenuEntry(gettext_noop("Devices")),
+    tested_queries=("", "q=kind:gpu+free", "q=foo:bar"),
+)
 def devices(request: HttpRequest) -> HttpResponse:
     """List devices; `q`, `sort`, `page` and each `column` are in the URL, and the columns are remembered."""
     person = person_of(request)
@@ -89,15 +95,21 @@ def devices_assign(request: HttpRequest) -> HttpResponse:
         else:
             done += 1
     if done:
-        what = "1 device is" if done == 1 else f"{done} devices are"
-        messages.success(request, f"{what} assigned to {tenant.name}." if tenant else f"{what} unassigned.")
+        messages.success(request, _assigned_sentence(done, tenant))
     for sentence in failures[:MAX_FAILURES_SHOWN]:
         messages.error(request, sentence)
     if (more := len(failures) - MAX_FAILURES_SHOWN) > 0:
-        messages.error(request, f"{more} more were not changed.")
+        messages.error(request, _("{count} more were not changed.", count=more))
     if not done and not failures:
-        messages.error(request, "Choose devices first.")
+        messages.error(request, _("Choose devices first."))
     return redirect(next_page(request, "fabric:devices"))
+
+
+def _assigned_sentence(count: int, tenant: Tenant | None) -> str:
+    if tenant is None:
+        return _n("{count} device is unassigned.", "{count} devices are unassigned.", count)
+    name = tenant.name
+    return _n("{count} device is assigned to {name}.", "{count} devices are assigned to {name}.", count, name=name)
 
 
 @require_POST
@@ -115,7 +127,7 @@ def filter_save(request: HttpRequest) -> HttpResponse:
     except (Invalid, Conflict) as error:
         messages.error(request, error.sentence)
         return redirect("fabric:devices")
-    messages.success(request, f"The filter ‘{made.name}’ was saved.")
+    messages.success(request, _("The filter ‘{name}’ was saved.", name=made.name))
     return redirect(f"{reverse('fabric:devices')}?{made.query}")
 
 
@@ -125,7 +137,7 @@ def filter_remove(request: HttpRequest, pk: int) -> HttpResponse:
     """Delete a saved filter of devices."""
     person = person_of(request)
     saved_filter_remove(person=person, row=visible_or_404(SavedFilter.objects, person, pk, "filter"))
-    messages.success(request, "The filter was deleted.")
+    messages.success(request, _("The filter was deleted."))
     return redirect("fabric:devices")
 
 

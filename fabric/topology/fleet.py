@@ -10,17 +10,23 @@ from string import ascii_uppercase
 from typing import Final
 
 from django.db.models import Case, F, When
+from django.utils.translation import gettext_noop
 
 from accounts.models import User
+from core.language import _
 from core.text import natural_key
 from fabric.inventory.models import Chassis, Device, Slot
 from fabric.topology.problems import Status, StatusBoard
 from fabric.topology.readings import ChassisReadings
 
 MEASURES: Final = {
-    "status": "Status", "temperature": "Temperature", "use": "Utilisation", "traffic": "Traffic", "power": "Power",
-    "tenant": "Tenant",
-}  # fmt: skip
+    "status": gettext_noop("Status"),
+    "temperature": gettext_noop("Temperature"),
+    "use": gettext_noop("Utilisation"),
+    "traffic": gettext_noop("Traffic"),
+    "power": gettext_noop("Power"),
+    "tenant": gettext_noop("Tenant"),
+}
 TENANT_PATTERNS: Final = 6  # see fleet.css; further tenants have letters alone
 MAX_TENANTS_LISTED: Final = 12
 DENSE_FROM: Final = 40  # tiles
@@ -51,17 +57,22 @@ class Scale:
     def legend(self) -> list[tuple[int, str]]:
         """Each step in words: 'below 40 °C', '40 to 55 °C', 'from 85 °C'."""
         low, *middle, high = self.bounds[0], *zip(self.bounds, self.bounds[1:], strict=False), self.bounds[-1]
-        words = [f"below {low:g}", *(f"{one:g} to {other:g}" for one, other in middle), f"from {high:g}"]
-        return [(step, f"{text} {self.unit}") for step, text in enumerate(words, 1)]
+        words = [
+            _("below {value:g} {unit}", value=low, unit=self.unit),
+            *(_("{one:g} to {other:g} {unit}", one=one, other=other, unit=self.unit) for one, other in middle),
+            _("from {value:g} {unit}", value=high, unit=self.unit),
+        ]
+        return list(enumerate(words, 1))
 
 
 SCALES: Final = {
-    "temperature": Scale(attribute="celsius", about="hottest device", unit="°C", bounds=(40, 55, 70, 85)),
-    "use": Scale(attribute="utilisation", about="mean utilisation", unit="%", bounds=(20, 40, 60, 80)),
+    "temperature": Scale(attribute="celsius", about=gettext_noop("hottest device"), unit="°C", bounds=(40, 55, 70, 85)),
+    "use": Scale(attribute="utilisation", about=gettext_noop("mean utilisation"), unit="%", bounds=(20, 40, 60, 80)),
     "traffic": Scale(
-        attribute="bytes_per_second", about="traffic", unit="GB/s", bounds=(0.1, 1, 10, 50), size=1e9, decimals=2
+        attribute="bytes_per_second", about=gettext_noop("traffic"), unit="GB/s", bounds=(0.1, 1, 10, 50), size=1e9,
+        decimals=2,
     ),
-    "power": Scale(attribute="watts", about="power", unit="W", bounds=(500, 1000, 2000, 4000)),
+    "power": Scale(attribute="watts", about=gettext_noop("power"), unit="W", bounds=(500, 1000, 2000, 4000)),
 }  # fmt: skip
 
 
@@ -94,7 +105,7 @@ class FleetTile:
     @property
     def state(self) -> str:
         """Its status for a screen reader, 'critical: missing'."""
-        return f"{self.status.level.css}: {self.status.words}" if self.status else "no problem"
+        return f"{_(self.status.level.css)}: {self.status.words}" if self.status else _("no problem")
 
     @property
     def summary(self) -> str:
@@ -114,7 +125,7 @@ class Fleet:
     @property
     def measures(self) -> dict[str, str]:
         """The measures that can be chosen, with their labels."""
-        return MEASURES
+        return {name: _(label) for name, label in MEASURES.items()}
 
     @property
     def is_dense(self) -> bool:
@@ -191,7 +202,7 @@ def _tenants(names: Iterable[str]) -> dict[str, FleetTenant]:
     counted = sorted(Counter(names).items(), key=lambda one: (-one[1], natural_key(one[0].casefold())))
     return {
         name: FleetTenant(name=name, letter=_letters(place), pattern=place + 1 if place < TENANT_PATTERNS else 0)
-        for place, (name, _) in enumerate(counted)
+        for place, (name, _count) in enumerate(counted)
     }
 
 
@@ -204,17 +215,21 @@ def _letters(place: int) -> str:
 def _measured_tile(bare: FleetTile, scale: Scale, readings: ChassisReadings | None) -> FleetTile:
     value = getattr(readings, scale.attribute) if readings is not None else None
     if value is None:
-        return replace(bare, step=0, words="–", measured=f"{scale.about}: no value")
+        return replace(bare, step=0, words="–", measured=_("{measure}: no value", measure=_(scale.about)))
     words = scale.words(value)
-    return replace(bare, step=scale.step(value), words=words, measured=f"{scale.about} {words}")
+    return replace(bare, step=scale.step(value), words=words, measured=f"{_(scale.about)} {words}")
 
 
 def _status_tile(bare: FleetTile, places: Places, devices: Mapping[int, _Placed], board: StatusBoard) -> FleetTile:
     cells = tuple(tuple(_state(board, device, devices.get(slot)) for slot, device in row) for row in places.values())
     states = [state for drawer in cells for state in drawer]
     wrong = sum(state in {"critical", "warning"} for state in states)
-    unwell = f", {wrong} with problems" if wrong else ""
-    measured = f"{states.count('attached')} attached, {states.count('detached')} detached{unwell}"
+    counted = {"attached": states.count("attached"), "detached": states.count("detached")}
+    measured = (
+        _("{attached} attached, {detached} detached, {wrong} with problems", wrong=wrong, **counted)
+        if wrong
+        else _("{attached} attached, {detached} detached", **counted)
+    )
     return replace(bare, cells=cells, measured=measured)
 
 
@@ -223,7 +238,9 @@ def _tenant_tile(
 ) -> FleetTile:
     here = Counter(devices[slot].tenant for row in places.values() for slot, _ in row if slot in devices)
     counted = [(one, here[one.name]) for one in tenants.values() if here[one.name]]
-    spoken = [f"{one.name} {count}" for one, count in counted] + [f"unassigned {here['']}"] * bool(here[""])
+    spoken = [f"{one.name} {count}" for one, count in counted] + [_("unassigned {count}", count=here[""])] * bool(
+        here[""]
+    )
     cells = tuple(
         tuple(_owner_state(tenants, device, devices.get(slot)) for slot, device in row) for row in places.values()
     )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from core.language import _
 from fabric.operations.rules import MODE_VALUE_LABELS
 from fabric.topology.layout import (
     NO_DRAFT_MARKS,
@@ -154,7 +155,7 @@ def layout_front(
         place = _Rows(left, place.bottom(len(modules)), empty.across, empty.port_width, PORT_HEIGHT)
         heads = [host_port_box(port, place.corner(index), marks, board) for index, port in enumerate(ports)]
         height = place.bottom(len(heads)) - GAP + PADDING - y
-        mode = MODE_VALUE_LABELS.get(drawer.mode, drawer.mode)
+        mode = _(MODE_VALUE_LABELS.get(drawer.mode, drawer.mode))
         status = board.of("drawer", drawer.id)
         drawers.append(FrontDrawer(drawer, mode, y, height, tuple(modules), tuple(heads), status))
         y += height + PADDING

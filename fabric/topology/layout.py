@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
+from django.utils.translation import gettext_noop
+
+from core.language import _, _n
 from fabric.bmc.values import LANE_GBPS
 from fabric.operations.rules import MODE_VALUE_LABELS
 from fabric.topology.places import NarrowPlaces, WidePlaces, mark_on
@@ -17,7 +20,7 @@ from fabric.topology.problems import DRIFTED, LINK_WORDS, Status, StatusBoard
 DRAWER_GAP = 24  # between a drawer and the next
 SIDE_GAP = 40  # between drawers side by side
 BOTTOM_MARGIN = 4  # below the last box, for the widest of its strokes
-KIND_NAMES = {"gpu": "GPU", "nvme": "NVMe", "nic": "NIC", "custom": "Custom"}
+KIND_NAMES = {"gpu": "GPU", "nvme": "NVMe", "nic": "NIC", "custom": gettext_noop("Custom")}
 WIDEST_GBPS = 256.0  # x16 Gen4, drawn widest
 HALF_GAP = 1.5  # between the two half-links of a link
 
@@ -168,7 +171,7 @@ class DrawerPicture:
     @property
     def label(self) -> str:
         """What a screen reader says of it."""
-        return f"{self.drawer.name}{_status_label(self.status, '')}"
+        return _spoken(self.drawer.name, _status_label(self.status, ""))
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,7 @@ def planned_locations(chassis: ChassisView, marks: DraftMarks) -> dict[int, str]
     places = {port.id: " · ".join(word for word in (port.host_name, port.label) if word) for port in chassis.host_ports}
     devices = (slot.device for drawer in chassis.drawers for slot in drawer.slots if slot.device is not None)
     return {
-        device.id: "no host" if target is None else places.get(target, "another host")
+        device.id: _("no host") if target is None else places.get(target) or _("another host")
         for device in devices
         if device.id in marks.targets and (target := marks.targets[device.id]) != device.host_port_id
     }
@@ -268,13 +271,13 @@ def _drawer(
         drawer,
         *corner,
         places.height,
-        MODE_VALUE_LABELS.get(drawer.mode, drawer.mode),
+        _(MODE_VALUE_LABELS.get(drawer.mode, drawer.mode)),
         heads,
         chips,
         tuple(boxes),
         tuple(links),
         tuple(spots),
-        planned_mode=MODE_VALUE_LABELS.get(wanted, wanted) if wanted != drawer.mode else "",
+        planned_mode=_(MODE_VALUE_LABELS.get(wanted, wanted)) if wanted != drawer.mode else "",
         planned_at=_moved(places.mode_at, corner),
         status=board.of("drawer", drawer.id),
     )
@@ -288,21 +291,27 @@ def _moved(point: tuple[Number, Number], corner: tuple[int, int]) -> tuple[Numbe
 def host_port_box(port: HostPortView, corner: tuple[int, int], marks: DraftMarks, board: StatusBoard) -> HostPortBox:
     """Return a host port with its texts."""
     then = marks.count_of(port)
-    width = f"x{port.active_width}" if port.active_width else "down" if port.link_status else ""
-    devices = f"{len(port.device_ids)} device{'' if len(port.device_ids) == 1 else 's'}"
+    width = f"x{port.active_width}" if port.active_width else _("down") if port.link_status else ""
+    devices = _n("{count} device", "{count} devices", len(port.device_ids))
     comes = then != len(port.device_ids)
     short = f"{len(port.device_ids)} → {then}" if comes else "" if port.downgraded else devices
     cabled = marks.cables.get(port.id, "")
-    draft = f", {then} with your draft" if comes else ""
-    draft += f", cabled to {cabled} with your draft" if cabled else ""
-    drift = f", drifted: approved is {port.drift}" if port.drift else ""
+    drift = _("drifted: approved is {state}", state=port.drift) if port.drift else ""
     status = board.of("host-port", port.id)
     return HostPortBox(
         port,
         *corner,
         " · ".join(word for word in (port.label, f"△ {port.downgraded}" if port.downgraded else width, short) if word),
-        f"Host {port.host_name or 'not cabled'}, host port {port.label}, {devices} attached, "
-        f"link {port.downgraded or width or 'not given'}{drift}{_status_label(status, drift)}{draft}",
+        _spoken(
+            _("Host {name}", name=port.host_name or _("not cabled")),
+            _("host port {label}", label=port.label),
+            _n("{count} device attached", "{count} devices attached", len(port.device_ids)),
+            _("link {state}", state=port.downgraded or width or _("not given")),
+            drift,
+            _status_label(status, drift),
+            _("{count} with your draft", count=then) if comes else "",
+            _("cabled to {host} with your draft", host=cabled) if cabled else "",
+        ),
         planned=cabled,
         is_marked=comes or bool(cabled),
         status=status,
@@ -313,12 +322,17 @@ def _classes(kind: str, states: Mapping[str, object], status: Status | None) -> 
     return " ".join([kind, *(name for name, is_it in states.items() if is_it), *([status.level.css] if status else [])])
 
 
+def _spoken(*words: str) -> str:
+    """Return what a screen reader says of a thing."""
+    return ", ".join(word for word in words if word)
+
+
 def _status_label(status: Status | None, said: str) -> str:
     """Return what a screen reader says of a status, after what it has said of the thing."""
     if status is None:
         return ""
     more = [word for word in status.words.split(", ") if word not in said]
-    return f", {status.level.css}{': ' if more else ''}{', '.join(more)}"
+    return f"{_(status.level.css)}{': ' if more else ''}{', '.join(more)}"
 
 
 def _link(  # noqa: PLR0917 - two ends and what runs between them
@@ -362,34 +376,35 @@ def slot_box(
 ) -> SlotBox:
     """Return a slot with its texts."""
     x, y = corner
-    place = drawer.name if slot.number is None else f"{drawer.name} slot {slot.number}"
+    place = drawer.name
+    if slot.number is not None:
+        place = _("{drawer} slot {number}", drawer=drawer.name, number=slot.number)
+    number = f"{slot.number}"
     if slot.state == "empty":
-        return SlotBox(slot, x, y, f"{slot.number}", "empty", "", f"{place}, empty")
+        return SlotBox(slot, x, y, number, _("empty"), "", _spoken(place, _("empty")))
     if slot.state == "in_pool":
-        return SlotBox(slot, x, y, f"{slot.number}", "unassigned", "", f"{place}, unassigned: you may request it")
+        may = _("unassigned: you may request it")
+        return SlotBox(slot, x, y, number, _("unassigned"), "", _spoken(place, may))
     if slot.device is None:
-        return SlotBox(slot, x, y, f"{slot.number}", "in use", "", f"{place}, in use by another tenant")
+        return SlotBox(slot, x, y, number, _("in use"), "", _spoken(place, _("in use by another tenant")))
     device = slot.device
-    kind = KIND_NAMES.get(device.kind, device.kind)
-    where = " · ".join(word for word in (device.host_name, device.host_port_label) if word) or "detached"
+    kind = _(KIND_NAMES.get(device.kind, device.kind))
+    where = " · ".join(word for word in (device.host_name, device.host_port_label) if word) or _("detached")
     if device.held_elsewhere:
-        where = "others' host"
+        where = _("others' host")
     if slot.state == "missing":
-        where = "missing"
+        where = _("missing")
     generation = device.pcie_type.replace("Gen", "Gen ")
-    width = f"x{device.lanes_in_use} {generation}" if device.lanes_in_use else "no link"
-    label = f"{kind} {device.name}, {place}, {where}, {device.downgraded or width}"
-    if device.drift:
-        label += f", drifted: approved is {device.drift}"
+    width = f"x{device.lanes_in_use} {generation}" if device.lanes_in_use else _("no link")
+    drift = _("drifted: approved is {state}", state=device.drift) if device.drift else ""
+    label = _spoken(f"{kind} {device.name}", place, where, device.downgraded or width, drift)
     status = board.of("device", device.id)
-    label += _status_label(status, label)
     wanted = planned.get(device.id, "")
-    if wanted:
-        label += f", in your draft: to {wanted}"
+    label = _spoken(label, _status_label(status, label), _("in your draft: to {place}", place=wanted) if wanted else "")
     title = kind if slot.number is None else f"{slot.number} · {kind}"
     # Below in both width and generation is too long for the box; the label has all of it.
     detail = f"△ {width if ',' in device.downgraded else device.downgraded}" if device.downgraded else width
     # What its own marks do not say stands in place of the link.
     if status is not None and status.word not in {DRIFTED, *LINK_WORDS}:
-        detail = status.word
+        detail = _(status.word)
     return SlotBox(slot, x, y, title, where, detail, label, wanted, status)

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from django.db.models import Count, Q
+from django.utils.translation import gettext_noop
 
 from accounts.models import User
+from core.language import _
 from fabric.agents.selectors import devices_on_hosts, holders_label
 from fabric.bmc.types import Dialect
 from fabric.inventory.models import Device, HostPort
@@ -32,7 +34,7 @@ OPERATIONS_SHOWN = 5
 PLANS_SHOWN = 3
 CAPACITY_NUMBERS = ("free", "attached", "detached", "assigned", "total")
 MAX_DRIFTS_LISTED = 4  # of a chassis
-KIND_ORDER = {label: place for place, label in enumerate(Device.Kind.labels)}  # the order of display
+KIND_ORDER = {kind: place for place, kind in enumerate(Device.Kind.values)}  # the order of display
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +147,13 @@ def overview_for(person: User, *, by: str = "status") -> Overview:
     alone = operations.exclude(plan__in=Plan.objects.visible_to(person).values("pk"))
     notices, found = lease_notices(person), present_problems(person)
     stuck = [
-        Problem(level=ProblemLevel.WARNING, word="stuck", sentence=one.sentence, page="fabric:lease", pk=one.lease_id)
+        Problem(
+            level=ProblemLevel.WARNING,
+            word=gettext_noop("stuck"),
+            sentence=one.sentence,
+            page="fabric:lease",
+            pk=one.lease_id,
+        )
         for one in notices
         if one.bad
     ]
@@ -177,13 +185,13 @@ def _capacity(person: User) -> tuple[Capacity, ...]:
     )
     for kind, model, name, dialect, *counts in rows:
         total, attached, assigned, unused = counts
-        numbers = counted[Device.Kind(kind).label, model or name]
+        numbers = counted[kind, model or name]
         numbers.update(total=total, attached=attached, assigned=assigned)
         # A device that is only monitored is neither detached nor free.
         if dialect != Dialect.NONE:
             numbers.update(detached=total - attached, free=unused)
     return tuple(
-        Capacity(kind=kind, model=model, **{name: numbers[name] for name in CAPACITY_NUMBERS})
+        Capacity(kind=Device.Kind(kind).label, model=model, **{name: numbers[name] for name in CAPACITY_NUMBERS})
         for (kind, model), numbers in sorted(counted.items(), key=lambda one: (KIND_ORDER[one[0][0]], one[0]))
     )
 
@@ -227,7 +235,7 @@ def _listed(problems: Iterable[Problem], names: Mapping[int, str]) -> tuple[Prob
             listed.append(one)
     for pk, here in drifts.items():
         if len(here) > MAX_DRIFTS_LISTED:
-            sentence = f"{len(here)} parts of {names[pk]} have drifted."
+            sentence = _("{count} parts of {name} have drifted.", count=len(here), name=names[pk])
             listed.append(replace(here[0], sentence=sentence, page="fabric:chassis", pk=pk))
         else:
             listed += here

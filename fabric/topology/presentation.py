@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from core.language import _, english
 from fabric.operations.rules import DeviceSnapshot
 
 SlotState = Literal["empty", "in_use", "in_pool", "occupied", "missing"]
@@ -66,7 +67,7 @@ class SlotView:
     def title(self) -> str:
         """The device with its slot, as in dialogs: 'GPU 3, slot 3'."""
         name = self.device.name if self.device else ""
-        return name if self.number is None else f"{name}, slot {self.number}"
+        return name if self.number is None else _("{name}, slot {number}", name=name, number=self.number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +147,7 @@ def slot_table_rows(views: Iterable[ChassisView]) -> Iterator[tuple[object, ...]
     for chassis in views:
         for drawer in chassis.drawers:
             for slot in drawer.slots:
-                head = (chassis.name, drawer.name, slot.number, slot.state)
+                head = (chassis.name, english(drawer.name), slot.number, slot.state)
                 device = slot.device
                 if device is None:
                     yield (*head, *("" for _ in SLOT_COLUMNS[len(head) :]))
@@ -154,8 +155,8 @@ def slot_table_rows(views: Iterable[ChassisView]) -> Iterator[tuple[object, ...]
                 yield (
                     *head, device.name, device.kind, device.manufacturer, device.serial_number, device.vendor_id,
                     device.device_id, device.firmware_version, device.host_name, device.host_port_label,
-                    device.link_status, device.lanes_in_use, device.pcie_type, device.downgraded, device.errors_total,
-                    device.tenant_name or "unassigned",
+                    device.link_status, device.lanes_in_use, device.pcie_type, english(device.downgraded),
+                    device.errors_total, device.tenant_name or "unassigned",
                 )  # fmt: skip
 
 

@@ -13,8 +13,10 @@ from enum import IntEnum
 
 from django.db.models import F, Q
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounts.models import User
+from core.language import _, english
 from fabric.drift.selectors import drift_rows, drift_views
 from fabric.inventory.models import Chassis, Device, HostPort, Walk
 from fabric.inventory.selectors import downgraded, host_link_degradation
@@ -24,8 +26,9 @@ DOWN_STATES = {"LinkDown", "NoLink"}
 BAD_HEALTH = {"Warning", "Critical"}
 FAILED_SHOWN = timedelta(hours=1)  # older failures are history, not present problems
 MAX_PARTS_SHOWN = 4
-DRIFTED = "drifted"
-LINK_WORDS = ("narrow link", "slow link")
+DRIFTED = gettext_noop("drifted")
+LINK_WORDS = (gettext_noop("narrow link"), gettext_noop("slow link"))
+HEALTH_WORDS = {"Warning": gettext_noop("health Warning"), "Critical": gettext_noop("health Critical")}
 
 Subject = tuple[str, int]  # 'chassis', 'drawer', 'device', 'port' or 'host-port', and its id
 
@@ -49,7 +52,7 @@ class ProblemLevel(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A present problem; `word` names it in a picture, `page` and `pk` link to its details."""
+    """A present problem; `word` names it in a picture, in English, `page` and `pk` link to its details."""
 
     level: ProblemLevel
     word: str
@@ -75,13 +78,13 @@ class Status:
 
     @property
     def word(self) -> str:
-        """The worst of it, in a word or two."""
+        """The worst of it, in a word or two of English."""
         return self.problems[0].word
 
     @property
     def words(self) -> str:
         """What is wrong, without repetitions: 'missing, drifted'."""
-        return ", ".join(dict.fromkeys(one.word for one in self.problems))
+        return ", ".join(dict.fromkeys(_(one.word) for one in self.problems))
 
     @property
     def sentences(self) -> str:
@@ -182,7 +185,12 @@ def _hardware_problems(person: User, chassis_ids: Collection[int] | None) -> Ite
     for device in devices.filter(_suspect_devices()):
         yield from _device_problems(device)
     for row in ports.filter(_suspect_ports()).select_related("chassis", "port", "host"):
-        place = f"host port {row.label} of {row.chassis.name}" + (f" to {row.host.name}" if row.host else "")
+        names = {"label": row.label, "chassis": row.chassis.name}
+        place = (
+            _("host port {label} of {chassis} to {host}", host=row.host.name, **names)
+            if row.host
+            else _("host port {label} of {chassis}", **names)
+        )
         down = row.host is not None and row.port.link_status in DOWN_STATES
         below = host_link_degradation(row.port)
         yield from _link_problems(
@@ -212,14 +220,20 @@ def _chassis_problems(person: User, chassis: Iterable[Chassis]) -> Iterator[Prob
         if one.last_error and one.enabled:
             why = f" {one.last_error}" if person.is_administrator else ""
             yield Problem(
-                level=ProblemLevel.CRITICAL, word="not answering", sentence=f"{one.name} is not answering.{why}",
+                level=ProblemLevel.CRITICAL, word=gettext_noop("not answering"),
+                sentence=f"{_('{name} is not answering.', name=one.name)}{why}",
                 page="fabric:chassis", pk=one.pk, about=about, chassis_id=one.pk,
             )  # fmt: skip
         elif one.pk in unhealthy:
-            why = f": {', '.join(unhealthy[one.pk])}" if unhealthy[one.pk] else ""
+            parts = ", ".join(unhealthy[one.pk])
+            sentence = (
+                _("{name} reports its health as {health}: {parts}.", name=one.name, health=one.health, parts=parts)
+                if parts
+                else _("{name} reports its health as {health}.", name=one.name, health=one.health)
+            )
             yield Problem(
-                level=level_of(one.health), word=f"health {one.health}", is_general=True,
-                sentence=f"{one.name} reports its health as {one.health}{why}.", page="fabric:chassis", pk=one.pk,
+                level=level_of(one.health), word=HEALTH_WORDS[one.health], is_general=True,
+                sentence=sentence, page="fabric:chassis", pk=one.pk,
                 about=about, chassis_id=one.pk,
             )  # fmt: skip
 
@@ -249,13 +263,13 @@ def _device_problems(device: Device) -> Iterator[Problem]:
     # '/redfish/v1/Chassis/CXL1/PCIeDevices/1': its number alone would be ambiguous.
     steps = device.uri.split("/")
     where = device.slot.name if device.slot else f"{''.join(steps[-3:-2])} {steps[-1]}"
-    place = f"{device.name} in {device.chassis.name}, {where}"
+    place = _("{device} in {chassis}, {slot}", device=device.name, chassis=device.chassis.name, slot=where)
     port = device.slot.port if device.slot is not None else None
     about = ("device", device.pk)
     if device.missing_since is not None:
         yield Problem(
-            level=ProblemLevel.CRITICAL, word="missing", sentence=f"{place} is missing.", page="fabric:device",
-            pk=device.pk, about=about, chassis_id=device.chassis_id,
+            level=ProblemLevel.CRITICAL, word=gettext_noop("missing"), page="fabric:device",
+            sentence=_("{device} is missing.", device=place), pk=device.pk, about=about, chassis_id=device.chassis_id,
         )  # fmt: skip
         return
     is_down = bool(device.host_port_id) and port is not None and port.link_status in DOWN_STATES
@@ -263,9 +277,9 @@ def _device_problems(device: Device) -> Iterator[Problem]:
     yield from _link_problems(device, place, is_down=is_down, below=below, page="fabric:device", about=about)
     if device.health in BAD_HEALTH:
         yield Problem(
-            level=level_of(device.health), word=f"health {device.health}", is_general=True,
-            sentence=f"{place} reports its health as {device.health}.", page="fabric:device", pk=device.pk, about=about,
-            chassis_id=device.chassis_id,
+            level=level_of(device.health), word=HEALTH_WORDS[device.health], is_general=True,
+            sentence=_("{name} reports its health as {health}.", name=place, health=device.health),
+            page="fabric:device", pk=device.pk, about=about, chassis_id=device.chassis_id,
         )  # fmt: skip
 
 
@@ -274,14 +288,15 @@ def _link_problems(
 ) -> Iterator[Problem]:
     if is_down:
         yield Problem(
-            level=ProblemLevel.CRITICAL, word="link down", sentence=f"The link of {place} is down.", page=page,
-            pk=about[1], about=about, chassis_id=part.chassis_id, explains=True,
+            level=ProblemLevel.CRITICAL, word=gettext_noop("link down"), page=page,
+            sentence=_("The link of {place} is down.", place=place), pk=about[1], about=about,
+            chassis_id=part.chassis_id, explains=True,
         )  # fmt: skip
     elif below:
         yield Problem(
-            level=ProblemLevel.WARNING, word=LINK_WORDS["of x" not in below],
-            sentence=f"The link of {place} runs below its maximum width or speed: {below}.", page=page, pk=about[1],
-            about=about, chassis_id=part.chassis_id, explains=True,
+            level=ProblemLevel.WARNING, word=LINK_WORDS["of x" not in english(below)],
+            sentence=_("The link of {place} runs below its maximum width or speed: {below}.", place=place, below=below),
+            page=page, pk=about[1], about=about, chassis_id=part.chassis_id, explains=True,
         )  # fmt: skip
 
 
@@ -289,16 +304,19 @@ def _work_problems(person: User) -> Iterator[Problem]:
     """Yield stopped plans and failed operations."""
     visible = Plan.objects.visible_to(person)
     for plan in visible.filter(state=Plan.State.STOPPED).order_by("-applied_at")[:5]:
-        sentence = f"The plan ‘{plan.title}’ stopped and waits for a decision. {plan.sentence}"
-        yield Problem(level=ProblemLevel.WARNING, word="stopped", sentence=sentence, page="fabric:plan", pk=plan.pk)
+        sentence = f"{_('The plan ‘{title}’ stopped and waits for a decision.', title=plan.title)} {_(plan.sentence)}"
+        yield Problem(
+            level=ProblemLevel.WARNING, word=gettext_noop("stopped"), sentence=sentence, page="fabric:plan", pk=plan.pk
+        )
     since = timezone.now() - FAILED_SHOWN
     # The steps of a plan are shown with it.
     alone = Operation.objects.visible_to(person).exclude(plan__in=visible.values("pk"))
     for operation in alone.filter(state="failed", finished_at__gt=since).order_by("-finished_at")[:5]:
-        sentence = f"‘{operation.summary}’ failed. {operation.error}"
+        sentence = f"{_('‘{summary}’ failed.', summary=operation.summary)} {_(operation.error)}"
         yield Problem(
-            level=ProblemLevel.WARNING, word="failed", sentence=sentence, page="fabric:operation", pk=operation.pk
-        )
+            level=ProblemLevel.WARNING, word=gettext_noop("failed"), sentence=sentence, page="fabric:operation",
+            pk=operation.pk,
+        )  # fmt: skip
 
 
 def level_of(health: str) -> ProblemLevel:

@@ -12,6 +12,7 @@ from accounts.audit.actions import Action
 from accounts.audit.services import audited, target_of
 from accounts.models import User
 from core.errors import Conflict, Forbidden, Invalid
+from core.language import _
 from fabric.inventory.device_filter import parse_filter
 from fabric.inventory.models import SavedFilter
 
@@ -28,16 +29,26 @@ def saved_filter_add(*, person: User, name: str, query: str, is_shared: bool = F
             require_administrator(person)
         name = " ".join(name.replace("\0", " ").split())
         if not name or len(name) > MAX_FILTER_NAME_LENGTH:
-            raise Invalid(f"Give the filter a name of at most {MAX_FILTER_NAME_LENGTH} letters.")
+            raise Invalid(
+                _(
+                    "Give the filter a name of at most {MAX_FILTER_NAME_LENGTH} letters.",
+                    MAX_FILTER_NAME_LENGTH=MAX_FILTER_NAME_LENGTH,
+                )
+            )
         query = _kept_query(query)
         User.objects.select_for_update(of=("self",), no_key=True).get(pk=person.pk)
         if person.saved_filters.count() >= MAX_SAVED_FILTERS:
-            raise Conflict(f"You keep {MAX_SAVED_FILTERS} filters already. Delete one first.")
+            raise Conflict(
+                _(
+                    "You keep {MAX_SAVED_FILTERS} filters already. Delete one first.",
+                    MAX_SAVED_FILTERS=MAX_SAVED_FILTERS,
+                )
+            )
         try:
             with transaction.atomic():
                 made = SavedFilter.objects.create(person=person, name=name, query=query, is_shared=is_shared)
         except IntegrityError as error:
-            raise Conflict("You have a filter of this name already. Give it another one.") from error
+            raise Conflict(_("You have a filter of this name already. Give it another one.")) from error
         act.target, act.after = target_of(made), {"name": name, "query": query, "shared": is_shared}
         return made
 
@@ -46,7 +57,7 @@ def saved_filter_remove(*, person: User, row: SavedFilter) -> None:
     """Delete a filter; raises Forbidden for another person's, except for administrators."""
     with audited(Action.DEVICE_FILTER_REMOVE, actor=person, target=target_of(row)) as act:
         if row.person_id != person.pk and not person.is_administrator:
-            raise Forbidden("An administrator shares this filter: only administrators delete it.")
+            raise Forbidden(_("An administrator shares this filter: only administrators delete it."))
         act.before = {"name": row.name, "query": row.query, "shared": row.is_shared}
         row.delete()
 
@@ -60,5 +71,5 @@ def _kept_query(text: str) -> str:
         kept.setlist(name, [one for one in given.getlist(name) if one])
     query: str = kept.urlencode()
     if len(query) > MAX_QUERY_LENGTH:
-        raise Invalid("The filter is too long to be saved.")
+        raise Invalid(_("The filter is too long to be saved."))
     return query

@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from core.errors import NotFound
+from core.language import _
 from core.text import natural_key
 from fabric.drift.selectors import DriftNotes, drift_notes
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot, Switch, Walk
@@ -80,7 +81,7 @@ def chassis_view(person: User, pk: int) -> ChassisView:
     """Return one chassis as the user sees it; raises NotFound where they do not."""
     found = fabric_view(person, chassis_id=pk)
     if not found:
-        raise NotFound("There is no such chassis.")
+        raise NotFound(_("There is no such chassis."))
     return found[0]
 
 
@@ -137,7 +138,7 @@ def fabric_view(
             # The sentence names the BMC's address, which tenants may not see.
             last_error=row.last_error
             if person.is_administrator or not row.last_error
-            else "This chassis is not answering.",
+            else _("This chassis is not answering."),
             inventory_at=row.inventory_at,
             drawers=_drawers(row, drawers[row.pk], switches, slots, notes),
             host_ports=tuple(host_ports[row.pk]),
@@ -171,10 +172,10 @@ def _drawers(
     numbered = tuple(slot for slot in loose if slot.number is not None)
     outside = tuple(slot for slot in loose if slot.number is None)
     if numbered or chips:
-        name = "Slots" if numbered else "Switch chips"
+        name = _("Slots") if numbered else "Switch chips"
         views.append(DrawerView(id=None, name=name, number=0, mode="Unknown", switches=chips, slots=numbered))
     if outside:
-        views.append(DrawerView(id=None, name="Outside slots", number=0, mode="Unknown", switches=(), slots=outside))
+        views.append(DrawerView(id=None, name=_("Outside slots"), number=0, mode="Unknown", switches=(), slots=outside))
     return tuple(views)
 
 
@@ -308,8 +309,8 @@ def mode_choices(person: User, drawer: Drawer) -> list[ModeChoice]:
     return [
         ModeChoice(
             mode=mode.value,
-            name=MODE_VALUE_LABELS[mode],
-            about=about,
+            name=_(MODE_VALUE_LABELS[mode]),
+            about=_(about),
             reason=mode_violation(projected.state(), mode),
             broken=attachments_broken_by_mode(drafted, mode),
         )
@@ -329,5 +330,7 @@ def draft_marks(person: User) -> DraftMarks:
     return DraftMarks(
         targets=wanted.attachments,
         modes={pk: mode.value for pk, mode in wanted.modes.items()},
-        cables={pk: named.get(host, "another host") if host else "no host" for pk, host in wanted.cables.items()},
+        cables={
+            pk: named.get(host) or _("another host") if host else _("no host") for pk, host in wanted.cables.items()
+        },
     )

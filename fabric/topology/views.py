@@ -17,6 +17,7 @@ from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.access import person_of
@@ -27,6 +28,7 @@ from accounts.visibility import visible_or_404
 from core.database import natural
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid, Unavailable
+from core.language import _
 from core.text import parse_id
 from fabric.agents.views import agent_context
 from fabric.bmc.series import counter_label
@@ -67,10 +69,10 @@ from fabric.topology.selectors import (
 
 # How devices are attached; the names on the wire are in fabric.bmc.types.
 DIALECT_LABELS = {
-    "zone_patch": "Composed by changing zones",
-    "zone_actions": "Composed by the actions of zones",
-    "resource_blocks": "Composed by resource blocks",
-    "none": "Monitored only: it offers no way to attach or detach",
+    "zone_patch": gettext_noop("Composed by changing zones"),
+    "zone_actions": gettext_noop("Composed by the actions of zones"),
+    "resource_blocks": gettext_noop("Composed by resource blocks"),
+    "none": gettext_noop("Monitored only: it offers no way to attach or detach"),
 }
 ATTACHMENTS_SHOWN = 8
 FACES = ("topology", "list", "front")
@@ -79,7 +81,9 @@ FLEET_BY = "fleet_by"  # of the session
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Fabric"), tested_queries=("", "view=list", "view=front"))
+@declare(
+    Audience.EVERYBODY, menu_entry=MenuEntry(gettext_noop("Fabric")), tested_queries=("", "view=list", "view=front")
+)
 def fabric(request: HttpRequest) -> HttpResponse:
     """Show one chassis, as topology, list or front, and a map of all; `view`, `chassis`, `q`, `page` are in the URL.
 
@@ -168,7 +172,7 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
         "picture": layout_chassis(view, draft_marks(person), board, Screen.of(request.COOKIES)),
         "ports": ports,
         "drifted": drift_rows(person, chassis=pk, is_open=True).count(),
-        "dialect": DIALECT_LABELS.get(view.dialect, view.dialect),
+        "dialect": _(DIALECT_LABELS.get(view.dialect, view.dialect)),
     }
     if person.is_administrator:
         row = Chassis.objects.get(pk=pk)
@@ -186,7 +190,11 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Overview"), tested_queries=("", "by=temperature", "by=tenant"))
+@declare(
+    Audience.EVERYBODY,
+    menu_entry=MenuEntry(gettext_noop("Overview")),
+    tested_queries=("", "by=temperature", "by=tenant"),
+)
 def overview(request: HttpRequest) -> HttpResponse:
     """Show active problems, the fleet `by` a measure (the last one is remembered), capacity and current activity."""
     chosen = request.GET.get("by", "")
@@ -220,7 +228,7 @@ def drawer(request: HttpRequest, pk: int) -> HttpResponse:
         "chassis": shown,
         "status": board.of("drawer", pk),
         "picture": layout_chassis(shown, draft_marks(person), board, Screen.of(request.COOKIES)),
-        "mode": MODE_VALUE_LABELS.get(row.mode, row.mode),
+        "mode": _(MODE_VALUE_LABELS.get(row.mode, row.mode)),
         "attached": [slot for slot in slots if slot.device and slot.device.host_port_id],
         "modes": mode_choices(person, row),
         "operation": Operation.objects.visible_to(person).open().filter(drawer=row).first(),
@@ -228,7 +236,7 @@ def drawer(request: HttpRequest, pk: int) -> HttpResponse:
         "devices": [slot.device for slot in slots],
         "objects": " ".join([f"drawer/{row.pk}", *(f"port/{slot.port_id}" for slot in ports)]),
         "now": f"drawer/{row.pk}",
-        "names": json.dumps({f"port/{slot.port_id}": f"Slot {slot.number}" for slot in ports}),
+        "names": json.dumps({f"port/{slot.port_id}": _("Slot {number}", number=slot.number) for slot in ports}),
     }
     return render(request, "fabric/topology/drawer.html", context)
 
@@ -356,7 +364,7 @@ def host(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Hosts"))
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry(gettext_noop("Hosts")))
 def hosts(request: HttpRequest) -> HttpResponse:
     """List hosts; `q` and `page` are in the URL."""
     search = request.GET.get("q", "")
@@ -368,29 +376,29 @@ def hosts(request: HttpRequest) -> HttpResponse:
 
 
 COUNTED_MODELS: tuple[tuple[str, type[Drawer | Switch | HostPort | Device]], ...] = (
-    ("Drawers", Drawer),
-    ("Switch chips", Switch),
-    ("Host ports", HostPort),
-    ("Devices", Device),
+    (gettext_noop("Drawers"), Drawer),
+    (gettext_noop("Switch chips"), Switch),
+    (gettext_noop("Host ports"), HostPort),
+    (gettext_noop("Devices"), Device),
 )
 
 
 @require_GET
-@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("System", "Administration", 7))
+@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry(gettext_noop("System"), "Administration", 7))
 def system(request: HttpRequest) -> HttpResponse:
     """Show versions, counts, each chassis with its firmware and last answer, and last sign-ins.
 
     Their pages, `page` and `people`, are in the URL.
     """
     here = Q(missing_since=None)
-    counts = [(name, model.objects.filter(here).count()) for name, model in COUNTED_MODELS]
+    counts = [(_(name), model.objects.filter(here).count()) for name, model in COUNTED_MODELS]
     kinds = Device.objects.filter(here).order_by("kind").values_list("kind").annotate(Count("pk"))
     people = User.objects.filter(is_active=True).select_related("tenant").order_by("username")
     context: dict[str, Any] = {
         "python": platform.python_version(),
         "django": django.get_version(),
         "database": f"{connection.display_name} {'.'.join(str(part) for part in connection.get_database_version())}",
-        "counts": [("Hosts", Host.objects.count()), *counts],
+        "counts": [(_("Hosts"), Host.objects.count()), *counts],
         "kinds": [(Device.Kind(kind).label, number) for kind, number in kinds],
         "page": Paginator(Chassis.objects.all(), ROWS_A_PAGE // 2).get_page(request.GET.get("page")),
         "people": Paginator(people, ROWS_A_PAGE // 2).get_page(request.GET.get("people")),
