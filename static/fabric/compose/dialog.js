@@ -2,10 +2,33 @@
 // stays; "falconweb:requested" is dispatched on the document once something was requested.
 import { element } from "../../site/dom.js";
 import { loadFragment, sendForm } from "../../site/fragment.js";
+import { _, _n } from "../../site/language.js";
 import { refresh } from "../../site/refresh.js";
 import { updateSubscription, whyNotCompose } from "../../telemetry/live/live.js";
 
-const LOST = "There is no connection to FalconWeb. Look at your tasks before you try again.";
+const LOST = _("There is no connection to FalconWeb. Look at your tasks before you try again.");
+// By verb: the title of the dialog, and the words of the button that does all of it, or what is possible of it.
+const VERBS = {
+  attach: {
+    title: (count) => _n("Attach device", "Attach {count} devices", count),
+    all: _("Attach now"),
+    some: (values) => _("Attach {possible} of {count} now", values),
+  },
+  move: {
+    title: (count) => _n("Move device", "Move {count} devices", count),
+    all: _("Move now"),
+    some: (values) => _("Move {possible} of {count} now", values),
+  },
+  detach: {
+    title: (count) => _n("Detach device", "Detach {count} devices", count),
+    all: _("Detach now"),
+    some: (values) => _("Detach {possible} of {count} now", values),
+  },
+  undo: {
+    all: _("Undo now"),
+    some: (values) => _("Undo {possible} of {count} now", values),
+  },
+};
 const dialog = document.getElementById("attach");
 const part = (name) => document.getElementById(`attach-${name}`);
 const chassisOf = (node) => Number(node.closest("[data-chassis]").dataset.chassis);
@@ -35,12 +58,12 @@ export function openDialog(chosen, target) {
   const devices = [...chosen];
   const select = part("target");
   const options = targets(devices);
-  if (devices.some((one) => one.dataset.expected)) options.push(new Option("no host: detach", ""));
+  if (devices.some((one) => one.dataset.expected)) options.push(new Option(_("no host: detach"), ""));
   // To detach is never the proposal; a host port that none of them is at comes first.
   const ports = options.filter((one) => one.value);
   const isNew = ({ value }) => devices.every(({ dataset }) => dataset.expected !== value);
   const first = (ports.find(isNew) ?? ports[0])?.value;
-  if (target === undefined && first === undefined) options.unshift(new Option("Choose where to", "none"));
+  if (target === undefined && first === undefined) options.unshift(new Option(_("Choose where to"), "none"));
   select.replaceChildren(...options);
   select.value = target ?? first ?? "none";
   select.onchange = () => describe(devices);
@@ -51,12 +74,12 @@ export function openDialog(chosen, target) {
   else if (target === "") part("no").focus();
 }
 
-/** Ask for the confirmation of changes that are known already: `verb` is what they do, `words` say it in a sentence,
- * `title` names the plan that they become. */
-export function openChanges(values, verb, words, title = "") {
+/** Ask for the confirmation of changes that are known already: `verb` is what they do, `label` and `words` say it in a
+ * word and in a sentence, `title` names the plan that they become. */
+export function openChanges(values, { verb, label, words, title = "" }) {
   open({ devices: [], chassis: [] });
   dialog.querySelector("form").elements.title.value = title;
-  part("title").textContent = verb;
+  part("title").textContent = label;
   part("words").textContent = words;
   show(verb, values);
   part("yes").focus();
@@ -75,9 +98,9 @@ function describe(devices) {
   const { value, selectedOptions } = part("target");
   const moved = devices.filter(({ dataset }) => value !== "none" && dataset.expected !== value);
   const isAttached = moved.some(({ dataset }) => dataset.expected);
-  const verb = value === "" ? "Detach" : isAttached ? "Move" : "Attach";
+  const verb = value === "" ? "detach" : isAttached ? "move" : "attach";
   const to = selectedOptions[0]?.textContent;
-  part("title").textContent = `${verb} ${moved.length > 1 ? `${moved.length} devices` : "device"}`;
+  part("title").textContent = VERBS[verb].title(moved.length || 1);
   part("words").textContent = words(moved, verb, to);
   show(
     verb,
@@ -86,14 +109,18 @@ function describe(devices) {
 }
 
 function words(moved, verb, to) {
-  if (moved.length === 0) return "There is no host port that it could be attached to.";
+  if (moved.length === 0) return _("There is no host port that it could be attached to.");
   const [{ dataset }] = moved;
+  const { name, place } = dataset;
   if (moved.length > 1) {
-    const done = { Attach: `attached to ${to}`, Move: `moved to ${to}`, Detach: "detached" }[verb];
-    return `${moved.length} devices are ${done}.`;
+    const count = moved.length;
+    if (verb === "detach") return _("{count} devices are detached.", { count });
+    if (verb === "move") return _("{count} devices are moved to {to}.", { count, to });
+    return _("{count} devices are attached to {to}.", { count, to });
   }
-  if (verb === "Detach") return `${dataset.name} is detached from ${dataset.place}.`;
-  return `${dataset.name} ${verb === "Move" ? `leaves ${dataset.place} and ` : ""}is attached to ${to}.`;
+  if (verb === "detach") return _("{name} is detached from {place}.", { name, place });
+  if (verb === "move") return _("{name} leaves {place} and is attached to {to}.", { name, place, to });
+  return _("{name} is attached to {to}.", { name, to });
 }
 
 /** Load what the changes would do, device by device. */
@@ -106,7 +133,7 @@ async function show(verb, values) {
   update();
   if (values.length === 0) return;
   const query = new URLSearchParams(values.map((value) => ["change", value]));
-  const failure = "What this would do could not be loaded.";
+  const failure = _("What this would do could not be loaded.");
   await loadFragment(part("impact"), `${form.getAttribute("action")}?${query}`, failure);
   if (now !== pending || now.values !== values || !dialog.open) return;
   const impact = part("impact").querySelector("[data-impact]");
@@ -124,14 +151,14 @@ function update() {
   const reason = outcome || pending.chassis.map(whyNotCompose).find(Boolean) || pending.reason;
   if (part("reason").textContent !== reason) part("reason").textContent = reason;
   const yes = part("yes");
-  yes.textContent =
-    possible > 0 && possible < values.length ? `${verb} ${possible} of ${values.length} now` : `${verb} now`;
+  const { all, some } = VERBS[verb];
+  yes.textContent = possible > 0 && possible < values.length ? some({ possible, count: values.length }) : all;
   const isOff = values.length === 0 || reason !== "";
   if (isOff && document.activeElement === yes) part("no").focus();
   yes.disabled = isOff;
   // A draft changes nothing yet: values of a chassis may be old, and a rule may be met by another change.
   part("draft").disabled = values.length === 0 || outcome !== "";
-  part("no").textContent = outcome ? "Close" : "Cancel";
+  part("no").textContent = outcome ? _("Close") : _("Cancel");
 }
 
 dialog?.addEventListener("submit", async (event) => {
@@ -157,8 +184,12 @@ document.addEventListener("submit", (event) => {
   if (!dialog || !event.target.matches("[data-give]")) return;
   event.preventDefault();
   const values = new FormData(event.target).getAll("change");
-  const what = values.length > 1 ? `${values.length} devices are` : "The device is";
-  if (values.length) openChanges(values, "Attach", `${what} attached to ${event.target.dataset.give}.`);
+  const to = event.target.dataset.give;
+  const words =
+    values.length > 1
+      ? _("{count} devices are attached to {to}.", { count: values.length, to })
+      : _("The device is attached to {to}.", { to });
+  if (values.length) openChanges(values, { verb: "attach", label: _("Attach"), words });
 });
 dialog?.addEventListener("close", () => {
   pending = null;

@@ -1,5 +1,6 @@
 // The task drawer: what the person has under way, on every page, until it is dismissed.
 import { loadFragment } from "../../site/fragment.js";
+import { _ } from "../../site/language.js";
 import { announce } from "../../site/progress.js";
 import { refresh, replace } from "../../site/refresh.js";
 import { openChanges } from "./dialog.js";
@@ -74,8 +75,11 @@ if (drawer) {
   drawer.addEventListener("click", ({ target }) => {
     if (target.matches("[data-undo]")) {
       const values = target.dataset.undo.split(" ");
-      const sentence = values.length > 1 ? `${values.length} devices go back.` : "The device goes back.";
-      openChanges(values, "Undo", sentence, target.dataset.undoTitle);
+      const words =
+        values.length > 1 ? _("{count} devices go back.", { count: values.length }) : _("The device goes back.");
+      const plan = target.dataset.undoPlan;
+      const title = plan ? `Undo: ${plan}` : ""; // is stored, like all titles in English
+      openChanges(values, { verb: "undo", label: _("Undo"), words, title });
     }
     if (target.matches("[data-dismiss]")) {
       const { task } = target.closest("[data-task]").dataset;

@@ -1,6 +1,7 @@
 // Attach, detach and move on the topology and in the list: devices are picked up, by handle, checkbox, drag or Space,
 // placed on a host port, and confirmed.
 import { boxByKey } from "../../site/keyboard.js";
+import { _, _n } from "../../site/language.js";
 import { isOpen, openDialog } from "../compose/dialog.js";
 import { drawLasso } from "./lasso.js";
 
@@ -55,20 +56,21 @@ function markPicked(device, isHeld) {
 /** What is held, and what to do next. */
 function heldWords() {
   const [first] = picked;
-  const what = picked.length === 1 ? first.dataset.name : `${picked.length} devices`;
+  const count = picked.length;
+  const what = count === 1 ? first.dataset.name : _n("{count} device", "{count} devices", count);
   const isOneDrawer = picked.every((one) => isBeside(one, first));
   const isInPicture = first.matches("a");
   const next = !isOneDrawer
-    ? "They are in several drawers: they can only be detached together."
+    ? _("They are in several drawers: they can only be detached together.")
     : !isInPicture
       ? ""
       : document.querySelector("[data-host-port].takes")
-        ? "Choose a marked host port."
-        : "There is no other host port for its drawer.";
+        ? _("Choose a marked host port.")
+        : _("There is no other host port for its drawer.");
   const keys = document.createElement("span");
   keys.className = "by-keys";
-  keys.textContent = ` Escape puts ${picked.length === 1 ? "it" : "them"} back.`;
-  return [`Holding ${what}. ${next}`, keys];
+  keys.textContent = ` ${_n("Escape puts it back.", "Escape puts them back.", count)}`;
+  return [`${_("Holding {what}.", { what })} ${next}`, keys];
 }
 
 /** Pick one more device up, or put it back. */

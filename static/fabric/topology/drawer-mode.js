@@ -1,4 +1,5 @@
 // A drawer's mode changes only after a dialog has shown the effects.
+import { _, _n } from "../../site/language.js";
 import { whyNotCompose } from "../../telemetry/live/live.js";
 
 const form = document.querySelector("[data-mode-form]");
@@ -11,9 +12,11 @@ form.addEventListener("submit", (event) => {
   document.getElementById("mode-new").textContent = name;
   document.getElementById("mode-about").textContent = about;
   const broken = Number(breaks);
-  document.getElementById("mode-why").textContent = `Not at once: ${rule || "your draft conflicts with it."}`;
+  document.getElementById("mode-why").textContent = rule
+    ? _("Not at once: {reason}", { reason: rule })
+    : _("Not at once: your draft conflicts with it.");
   document.getElementById("mode-breaks").hidden = !rule && !broken;
-  document.getElementById("mode-count").textContent = `${broken} attachment${broken === 1 ? "" : "s"}.`;
+  document.getElementById("mode-count").textContent = _n("{count} attachment.", "{count} attachments.", broken);
   form.elements.detach.closest("label").hidden = !broken;
   document.getElementById("mode-impact").hidden = Boolean(rule);
   const reason = rule ? "" : whyNotCompose(Number(dialog.dataset.chassis));
