@@ -10,6 +10,7 @@ from django.forms.models import model_to_dict
 from django.http import QueryDict
 from django.utils.translation import gettext_lazy
 
+from core.language import _
 from fabric.inventory.models import Chassis
 from fabric.inventory.services import MAX_PASSWORD_LENGTH, MAX_PEM_LENGTH
 
@@ -86,7 +87,7 @@ class ChassisForm(forms.Form):
             initial["allow_http"] = chassis.url.startswith("http://")
         form = cls(None if typed is None else _without_userinfo(typed), initial=initial)
         if chassis is not None and chassis.password_encrypted:
-            form.fields["password"].help_text = "Leave it empty to keep the stored one, which is never shown."
+            form.fields["password"].help_text = _("Leave it empty to keep the stored one, which is never shown.")
         return form
 
 

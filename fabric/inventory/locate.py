@@ -41,7 +41,7 @@ def chassis_locate(*, person: User, chassis: Chassis, lit: bool) -> None:
             asyncio.run(_locate(chassis.address(), chassis.uri, lit=lit))
         except CompositionRefused as error:
             raise Conflict(
-                _("The LED of {name} was not switched. {sentence}", name=chassis.name, sentence=error.sentence)
+                _("The LED of {name} was not switched. {sentence}", name=chassis.name, sentence=_(error.sentence))
             ) from error
         except (BmcError, TimeoutError) as error:
             logger.warning("LED of chassis %s was not switched: %s", chassis.pk, getattr(error, "sentence", "timeout"))

@@ -16,6 +16,7 @@ from accounts.models import Tenant, User
 from accounts.visibility import RestrictedQuerySet
 from core import credentials
 from core.database import natural
+from core.language import _
 from fabric.bmc.types import BmcAddress, CertificateTrust, Dialect
 
 
@@ -340,4 +341,4 @@ class SavedFilter(models.Model):
     @property
     def removal(self) -> str:
         """The name of the button that deletes it, for screen readers."""
-        return f"Delete the filter {self.name}"
+        return _("Delete the filter {name}", name=self.name)

@@ -50,7 +50,7 @@ def port_reset_counters(*, person: User, port: Port) -> PortCounters:
             before, after = asyncio.run(_reset_counters(chassis.address(), row.metrics_uri))
         except CompositionRefused as error:
             raise Conflict(
-                _("The counters of {name} were not reset. {sentence}", name=chassis.name, sentence=error.sentence)
+                _("The counters of {name} were not reset. {sentence}", name=chassis.name, sentence=_(error.sentence))
             ) from error
         except (BmcError, TimeoutError) as error:
             # The error names the BMC's address, which only the log may have.

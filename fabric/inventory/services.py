@@ -291,7 +291,7 @@ def _raise_probe_error(error: BmcError, address: BmcAddress) -> NoReturn:
         )
     if isinstance(error, (Unreachable, TimedOut)):
         # Composed of host, port and the operating system's error.
-        _raise_invalid("url", error.sentence, error)
+        _raise_invalid("url", _(error.sentence), error)
     if isinstance(error, ForeignLink) or isinstance(error.__cause__, ForeignLink):
         _raise_invalid(
             "url", _("{host} points to another address, which was not followed: give the final one.", host=host), error
@@ -410,8 +410,8 @@ def _clean_url(typed: str, *, allow_http: bool) -> str:
     try:
         origin = parse_origin(url)
     except WrongAddress as error:
-        _raise_invalid("url", error.sentence, error)
-    _, _, rest = url.partition("://")
+        _raise_invalid("url", _(error.sentence), error)
+    rest = url.partition("://")[2]
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if "@" in authority:
         _raise_invalid("url", _("The address carries a user or password; these are given apart from it."))
@@ -464,4 +464,4 @@ def _clean_fingerprint(typed: str) -> str:
     try:
         return format_fingerprint(parse_fingerprint(typed))
     except WrongAddress as error:
-        _raise_invalid("fingerprint", error.sentence, error)
+        _raise_invalid("fingerprint", _(error.sentence), error)

@@ -42,6 +42,9 @@ SLOTS = {
     "OCP3Large": gettext_noop("OCP 3.0, large"),
     "OEM": gettext_noop("vendor-specific"),
 }
+REDFISH_WORDS = {
+    gettext_noop("OK"), gettext_noop("Warning"), gettext_noop("Critical"), gettext_noop("On"), gettext_noop("Off")
+}  # fmt: skip
 MAX_ACTIVITY_AGE = timedelta(minutes=10)
 
 
@@ -83,6 +86,12 @@ def total(counts: dict[str, int]) -> int:
 def generation(pcie_type: str) -> str:
     """Return 'Gen3' as 'Gen 3'."""
     return pcie_type.replace("Gen", "Gen ")
+
+
+@register.filter
+def redfish_words(value: str) -> str:
+    """Return a health or a power state in words."""
+    return _(value) if value in REDFISH_WORDS else value
 
 
 @register.filter

@@ -227,9 +227,9 @@ def _chassis_problems(person: User, chassis: Iterable[Chassis]) -> Iterator[Prob
         elif one.pk in unhealthy:
             parts = ", ".join(unhealthy[one.pk])
             sentence = (
-                _("{name} reports its health as {health}: {parts}.", name=one.name, health=one.health, parts=parts)
+                _("{name} reports its health as {health}: {parts}.", name=one.name, health=_(one.health), parts=parts)
                 if parts
-                else _("{name} reports its health as {health}.", name=one.name, health=one.health)
+                else _("{name} reports its health as {health}.", name=one.name, health=_(one.health))
             )
             yield Problem(
                 level=level_of(one.health), word=HEALTH_WORDS[one.health], is_general=True,
@@ -245,7 +245,7 @@ def _unhealthy_parts(chassis: Collection[int]) -> dict[int, list[str]]:
     for pk, *kinds in walks:
         unhealthy = [part for parts in kinds for part in parts or () if part.get("health") in BAD_HEALTH]
         unhealthy.sort(key=lambda part: part["health"])
-        found[pk] = [f"{part['name']} ({part['health']})" for part in unhealthy[:MAX_PARTS_SHOWN]]
+        found[pk] = [f"{part['name']} ({_(part['health'])})" for part in unhealthy[:MAX_PARTS_SHOWN]]
     return found
 
 
@@ -278,7 +278,7 @@ def _device_problems(device: Device) -> Iterator[Problem]:
     if device.health in BAD_HEALTH:
         yield Problem(
             level=level_of(device.health), word=HEALTH_WORDS[device.health], is_general=True,
-            sentence=_("{name} reports its health as {health}.", name=place, health=device.health),
+            sentence=_("{name} reports its health as {health}.", name=place, health=_(device.health)),
             page="fabric:device", pk=device.pk, about=about, chassis_id=device.chassis_id,
         )  # fmt: skip
 

@@ -172,7 +172,7 @@ def _drawers(
     numbered = tuple(slot for slot in loose if slot.number is not None)
     outside = tuple(slot for slot in loose if slot.number is None)
     if numbered or chips:
-        name = _("Slots") if numbered else "Switch chips"
+        name = _("Slots") if numbered else _("Switch chips")
         views.append(DrawerView(id=None, name=name, number=0, mode="Unknown", switches=chips, slots=numbered))
     if outside:
         views.append(DrawerView(id=None, name=_("Outside slots"), number=0, mode="Unknown", switches=(), slots=outside))
