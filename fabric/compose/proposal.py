@@ -112,6 +112,7 @@ def _judged(person: User, changes: Collection[AttachmentChange]) -> Iterable[Giv
     for one in changes:
         status = board.of("device", one.device.pk)
         port, tenant = one.target, one.device.tenant
+        reason: str
         if one.expected is not None and one.expected.pk not in seen:
             cost, reason = 3, _("Attached to a host port that is not granted to you")
         elif tenant is not None and port is not None and tenant.pk != port.tenant_id:

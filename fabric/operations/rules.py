@@ -217,8 +217,8 @@ def mode_violation(drawer: DrawerState, mode: DrawerMode, *, planned: bool = Fal
 def _slots_label(numbers: Iterable[int]) -> str:
     """Return 'slot 3' or 'slots 1, 2 and 5'."""
     known = sorted(numbers)
-    numbers = join_words([str(number) for number in known])
-    return _n("slot {numbers}", "slots {numbers}", len(known), numbers=numbers)
+    joined = join_words([str(number) for number in known])
+    return _n("slot {numbers}", "slots {numbers}", len(known), numbers=joined)
 
 
 def _join_sorted(words: Iterable[str]) -> str:

@@ -191,7 +191,7 @@ def _capacity(person: User) -> tuple[Capacity, ...]:
         if dialect != Dialect.NONE:
             numbers.update(detached=total - attached, free=unused)
     return tuple(
-        Capacity(kind=Device.Kind(kind).label, model=model, **{name: numbers[name] for name in CAPACITY_NUMBERS})
+        Capacity(kind=str(Device.Kind(kind).label), model=model, **{name: numbers[name] for name in CAPACITY_NUMBERS})
         for (kind, model), numbers in sorted(counted.items(), key=lambda one: (KIND_ORDER[one[0][0]], one[0]))
     )
 

@@ -31,8 +31,8 @@ def saved_filter_add(*, person: User, name: str, query: str, is_shared: bool = F
         if not name or len(name) > MAX_FILTER_NAME_LENGTH:
             raise Invalid(
                 _(
-                    "Give the filter a name of at most {MAX_FILTER_NAME_LENGTH} letters.",
-                    MAX_FILTER_NAME_LENGTH=MAX_FILTER_NAME_LENGTH,
+                    "Give the filter a name of at most {most} letters.",
+                    most=MAX_FILTER_NAME_LENGTH,
                 )
             )
         query = _kept_query(query)
@@ -40,8 +40,8 @@ def saved_filter_add(*, person: User, name: str, query: str, is_shared: bool = F
         if person.saved_filters.count() >= MAX_SAVED_FILTERS:
             raise Conflict(
                 _(
-                    "You keep {MAX_SAVED_FILTERS} filters already. Delete one first.",
-                    MAX_SAVED_FILTERS=MAX_SAVED_FILTERS,
+                    "You keep {most} filters already. Delete one first.",
+                    most=MAX_SAVED_FILTERS,
                 )
             )
         try:
