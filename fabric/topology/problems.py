@@ -218,10 +218,10 @@ def _chassis_problems(person: User, chassis: Iterable[Chassis]) -> Iterator[Prob
     for one in rows:
         about = ("chassis", one.pk)
         if one.last_error and one.enabled:
-            why = f" {one.last_error}" if person.is_administrator else ""
+            what = _("{name} is not answering.", name=one.name)
             yield Problem(
                 level=ProblemLevel.CRITICAL, word=gettext_noop("not answering"),
-                sentence=f"{_('{name} is not answering.', name=one.name)}{why}",
+                sentence=f"{what} {one.last_error}" if person.is_administrator else what,
                 page="fabric:chassis", pk=one.pk, about=about, chassis_id=one.pk,
             )  # fmt: skip
         elif one.pk in unhealthy:
@@ -304,7 +304,8 @@ def _work_problems(person: User) -> Iterator[Problem]:
     """Yield stopped plans and failed operations."""
     visible = Plan.objects.visible_to(person)
     for plan in visible.filter(state=Plan.State.STOPPED).order_by("-applied_at")[:5]:
-        sentence = f"{_('The plan ‘{title}’ stopped and waits for a decision.', title=plan.title)} {_(plan.sentence)}"
+        what = _("The plan ‘{title}’ stopped and waits for a decision.", title=plan.title)
+        sentence = f"{what} {_(plan.sentence)}"
         yield Problem(
             level=ProblemLevel.WARNING, word=gettext_noop("stopped"), sentence=sentence, page="fabric:plan", pk=plan.pk
         )
@@ -312,7 +313,8 @@ def _work_problems(person: User) -> Iterator[Problem]:
     # The steps of a plan are shown with it.
     alone = Operation.objects.visible_to(person).exclude(plan__in=visible.values("pk"))
     for operation in alone.filter(state="failed", finished_at__gt=since).order_by("-finished_at")[:5]:
-        sentence = f"{_('‘{summary}’ failed.', summary=operation.summary)} {_(operation.error)}"
+        what = _("‘{summary}’ failed.", summary=operation.summary)
+        sentence = f"{what} {_(operation.error)}"
         yield Problem(
             level=ProblemLevel.WARNING, word=gettext_noop("failed"), sentence=sentence, page="fabric:operation",
             pk=operation.pk,

@@ -74,6 +74,25 @@ DIALECT_LABELS = {
     "resource_blocks": gettext_noop("Composed by resource blocks"),
     "none": gettext_noop("Monitored only: it offers no way to attach or detach"),
 }
+# What a service reports, by its names in a walk.
+INVENTORY_LABELS = {
+    "chassis": gettext_noop("Chassis"),
+    "drawers": gettext_noop("Drawers"),
+    "slots": gettext_noop("Slots"),
+    "devices": gettext_noop("Devices"),
+    "functions": gettext_noop("Functions"),
+    "switches": gettext_noop("Switches"),
+    "ports": gettext_noop("Ports"),
+    "port_metrics": gettext_noop("Port metrics"),
+    "zones": gettext_noop("Zones"),
+    "endpoints": gettext_noop("Endpoints"),
+    "connections": gettext_noop("Connections"),
+    "resource_blocks": gettext_noop("Resource blocks"),
+    "systems": gettext_noop("Systems"),
+    "sensors": gettext_noop("Sensors"),
+    "fans": gettext_noop("Fans"),
+    "log_services": gettext_noop("Log services"),
+}
 ATTACHMENTS_SHOWN = 8
 FACES = ("topology", "list", "front")
 NOTICED = {DRIFTED, "missing"}
@@ -181,9 +200,9 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
         context["row"] = row
         context["same_hardware"] = same_hardware(row)
         context["kinds"] = [
-            (kind.replace("_", " "), resources)
-            for kind, resources in found.items()
-            if isinstance(resources, list) and resources and kind != "problems"
+            (_(label), resources)
+            for kind, label in INVENTORY_LABELS.items()
+            if (resources := found.get(kind)) and isinstance(resources, list)
         ]
         context["problems"] = found.get("problems", [])
     return render(request, "fabric/topology/chassis.html", context)
