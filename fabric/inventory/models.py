@@ -262,7 +262,7 @@ class Device(Approvable):
         """The kind of a device."""
 
         GPU = "gpu", "GPU"
-        NVME = "nvme", "NVMe drive"
+        NVME = "nvme", gettext_lazy("NVMe drive")
         NIC = "nic", "NIC"
         CUSTOM = "custom", gettext_lazy("Custom device")
 
