@@ -10,9 +10,8 @@ from typing import Final
 
 import msgspec
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
-from core.language import _, joined
+from core.language import _, gettext_noop, joined
 from fabric.agents.models import HostAgent
 from fabric.inventory.models import Device, HostPort
 from hostwire.protocol import DeviceHolder, DeviceSelector, HostReport, PciDevice

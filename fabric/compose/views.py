@@ -6,14 +6,13 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from core.errors import FalconWebError
-from core.language import _
+from core.language import _, gettext_noop
 from core.local_pages import next_page
 from core.text import parse_id
 from fabric.compose.proposal import givable_hosts, givable_models, give_proposal

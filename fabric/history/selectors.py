@@ -9,10 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import F, Max, QuerySet
-from django.utils.translation import gettext_noop
 
 from accounts.models import User
-from core.language import _, english
+from core.language import _, english, gettext_noop
 from fabric.history.models import Attachment
 from fabric.inventory.labels import FOREIGN_HOST_PORT
 from fabric.inventory.models import Device, HostPort

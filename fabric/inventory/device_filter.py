@@ -14,11 +14,10 @@ from typing import Any, Final
 
 from django.apps import apps
 from django.db.models import Q
-from django.utils.translation import gettext_noop
 
 from accounts.models import User
 from core.errors import Invalid
-from core.language import _
+from core.language import _, gettext_noop
 from core.text import join_words
 from fabric.inventory.models import Device, HostPort
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from django.utils.translation import gettext_noop
-
-from core.language import _
+from core.language import _, gettext_noop
 from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
 
 

@@ -38,7 +38,7 @@ def port_reset_counters(*, person: User, port: Port) -> PortCounters:
     """
     with attempt(Action.PORT_COUNTERS, actor=person, target=target_of(port)) as act:
         row: Port = visible_or_404(Port.objects.select_related("chassis"), person, port.pk, "port")
-        require_composer(person, _("reset counters"))
+        require_composer(person, "reset counters")
         if not may_configure(person, row):
             raise Forbidden(_("This port is not yours. Its owner or an administrator may reset its counters."))
         chassis = row.chassis

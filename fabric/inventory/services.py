@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from django.db import IntegrityError, transaction
-from django.utils.translation import gettext_noop
 from django.views.decorators.debug import sensitive_variables
 
 from accounts.approvals.models import Danger
@@ -27,7 +26,7 @@ from accounts.visibility import row_or_404
 from core import credentials
 from core.addresses import host_refusal_reason
 from core.errors import Conflict, Forbidden, Invalid, Unavailable
-from core.language import _
+from core.language import _, gettext_noop
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import (
     BmcError,

@@ -8,7 +8,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.translation import gettext_noop
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 from django.views.decorators.http import require_http_methods, require_POST
@@ -19,7 +18,7 @@ from accounts.declaration import Audience, MenuEntry, declare
 from accounts.visibility import row_or_404
 from core.errors import Conflict, Invalid, Unavailable
 from core.forms import add_service_errors
-from core.language import _
+from core.language import _, gettext_noop
 from fabric.inventory import locate, services
 from fabric.inventory.forms import ChassisForm
 from fabric.inventory.models import Chassis, Device, Host, HostPort

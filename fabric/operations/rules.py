@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from django.utils.translation import gettext_noop
-
-from core.language import _, _n
+from core.language import _, _n, gettext_noop
 from core.text import join_words
 from fabric.bmc.types import DrawerMode
 

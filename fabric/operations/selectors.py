@@ -10,14 +10,13 @@ from typing import Any, Final, Literal
 
 from django.db.models import Prefetch, QuerySet
 from django.utils.text import capfirst
-from django.utils.translation import gettext_noop
 
 from accounts.approvals.models import Danger
 from accounts.approvals.services import Proposal
 from accounts.audit.services import target_of
 from accounts.models import User
 from accounts.visibility import visible_or_404
-from core.language import _
+from core.language import _, gettext_noop
 from fabric.agents.selectors import DeviceOnHost, devices_on_hosts, holders_label, uncertainty_label
 from fabric.inventory.labels import host_port_name, may_name_host
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort

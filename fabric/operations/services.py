@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from accounts.access import require_composer
 from accounts.approvals.services import two_people
@@ -21,7 +20,7 @@ from core.enqueue import enqueue
 from core.errors import Conflict, FalconWebError, Forbidden, InUse, Invalid, NotFound, RuleViolation
 from core.failpoints import failpoint
 from core.idempotency import find_replayed, request_digest
-from core.language import _, english
+from core.language import _, english, gettext_noop
 from fabric.agents.selectors import devices_on_hosts, holders_label, uncertainty_label
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.labels import host_port_name, may_name_host, monitored_only_reason, no_endpoint_reason
@@ -71,7 +70,7 @@ def operation_request(
     """
     with attempt(Action.OPERATION_REQUEST, actor=person, target=target_of(device)) as act:
         _check_visible(person, device.pk, target)
-        require_composer(person, _("attach or detach"))
+        require_composer(person, "attach or detach")
         if force:
             check_confirmation(confirmation, wanted=device.name)
         seen_at = "unknown" if isinstance(expected, ExpectedUnknown) else expected.pk if expected else None
@@ -254,7 +253,7 @@ def operation_obstacle(
 ) -> str:
     """Return why a request would be refused now, '' where it would not; `with_rules`: also by its drawer's mode."""
     try:
-        require_composer(person, _("attach or detach"))
+        require_composer(person, "attach or detach")
         _validated_device(person, device.pk, target, expected, force=False, with_rules=with_rules)
     except FalconWebError as error:
         return error.sentence

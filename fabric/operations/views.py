@@ -12,7 +12,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
-from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import person_of
@@ -22,7 +21,7 @@ from accounts.freshness import require_fresh_sign_in
 from accounts.visibility import visible_or_404
 from core.errors import Conflict
 from core.forms import refusals_as_messages
-from core.language import _
+from core.language import _, gettext_noop
 from core.text import parse_id
 from fabric.inventory.models import Device, HostPort
 from fabric.operations import services

@@ -9,10 +9,9 @@ from typing import Any, Final
 from django import template
 from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.translation import gettext_noop
 
 from accounts.models import User
-from core.language import _
+from core.language import _, gettext_noop
 from core.zones import MINUTE, local_words
 from fabric.inventory.device_filter import filter_words
 from fabric.leases.models import Activity, Lease, LeaseItem

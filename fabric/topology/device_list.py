@@ -9,12 +9,11 @@ from typing import Any, Final
 
 from django.core.paginator import Page, Paginator
 from django.db.models import Case, F, OuterRef, QuerySet, Subquery, When
-from django.utils.translation import gettext_noop
 
 from accounts.models import User
 from core.database import natural
 from core.errors import Unavailable
-from core.language import _, english
+from core.language import _, english, gettext_noop
 from fabric.agents.selectors import devices_on_hosts, holders_label
 from fabric.inventory.device_filter import live_values
 from fabric.inventory.labels import FOREIGN_HOST_PORT, host_port_name, slot_label

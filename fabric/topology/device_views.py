@@ -8,7 +8,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
@@ -19,7 +18,7 @@ from accounts.models import Tenant
 from accounts.visibility import row_or_404, visible_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid, NotFound, Unavailable
-from core.language import _, _n
+from core.language import _, _n, gettext_noop
 from core.local_pages import next_page
 from core.text import parse_id
 from fabric.inventory.models import Device, SavedFilter

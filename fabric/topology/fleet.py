@@ -10,10 +10,9 @@ from string import ascii_uppercase
 from typing import Final
 
 from django.db.models import Case, F, When
-from django.utils.translation import gettext_noop
 
 from accounts.models import User
-from core.language import _
+from core.language import _, gettext_noop
 from core.text import natural_key
 from fabric.inventory.models import Chassis, Device, Slot
 from fabric.topology.problems import Status, StatusBoard

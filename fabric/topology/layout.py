@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
-from django.utils.translation import gettext_noop
-
-from core.language import _, _n
+from core.language import _, _n, gettext_noop
 from fabric.bmc.values import LANE_GBPS
 from fabric.operations.rules import MODE_VALUE_LABELS
 from fabric.topology.places import NarrowPlaces, WidePlaces, mark_on

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from django.db.models import Count, Q
-from django.utils.translation import gettext_noop
 
 from accounts.models import User
-from core.language import _
+from core.language import _, gettext_noop
 from fabric.agents.selectors import devices_on_hosts, holders_label
 from fabric.bmc.types import Dialect
 from fabric.inventory.models import Device, HostPort

@@ -13,10 +13,9 @@ from enum import IntEnum
 
 from django.db.models import F, Q
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from accounts.models import User
-from core.language import _, english
+from core.language import _, english, gettext_noop
 from fabric.drift.selectors import drift_rows, drift_views
 from fabric.inventory.models import Chassis, Device, HostPort, Walk
 from fabric.inventory.selectors import downgraded, host_link_degradation

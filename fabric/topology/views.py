@@ -17,7 +17,6 @@ from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.access import person_of
@@ -28,7 +27,7 @@ from accounts.visibility import visible_or_404
 from core.database import natural
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid, Unavailable
-from core.language import _
+from core.language import _, gettext_noop
 from core.text import parse_id
 from fabric.agents.views import agent_context
 from fabric.bmc.series import counter_label
