@@ -26,8 +26,7 @@ from accounts.sign_in.change_mails import change_mail_enqueue
 from accounts.sign_in.passwords import generated_password, password_problem
 from accounts.sign_in.services import access_end
 from core.errors import Conflict, Forbidden, Invalid
-from core.language import _, _n
-from core.text import join_words
+from core.language import _, _n, join_words
 from core.zones import zone_named
 
 logger = logging.getLogger(__name__)

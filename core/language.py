@@ -50,6 +50,12 @@ def joined(texts: Iterable[str], between: str = " ") -> Text:
     return text
 
 
+def join_words(names: list[str]) -> str:
+    """Return 'a', 'a and b' or 'a, b and c'."""
+    *others, last = names
+    return _("{others} and {last}", others=joined(others, ", "), last=last) if others else last
+
+
 def _text(found: str, message: str, values: dict[str, Any]) -> Text:
     text = Text(found.format_map(values) if values else found)
     if found == message and not any(isinstance(value, Text) for value in values.values()):

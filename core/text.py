@@ -1,4 +1,4 @@
-"""Texts: ids in them, natural sorting, and enumerations in sentences."""
+"""Texts: ids in them, and natural sorting."""
 
 from __future__ import annotations
 
@@ -22,8 +22,3 @@ def natural_key(uri: str) -> tuple[tuple[int, str], ...]:
         for part in re.split(r"(\d+)", uri)
         if part != ""
     )
-
-
-def join_words(names: list[str]) -> str:
-    """Return 'a', 'a and b' or 'a, b and c'."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

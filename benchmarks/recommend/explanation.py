@@ -22,7 +22,7 @@ from benchmarks.recommend.candidates import (
 from benchmarks.recommend.pool import RecommendationPool
 from benchmarks.recommend.ranking import posterior_seconds, promising_candidates
 from benchmarks.recommend.request import Constraints, Objective, RecommendationRequest
-from core.text import join_words
+from core.language import join_words
 
 BASIS_SENTENCES: Final[dict[Basis, str]] = {
     "measured": "Measured by a run of exactly this configuration; the interval is the spread of its steps.",

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from benchmarks.runs.choices import DeviceChoice, HostChoice, PortChoice
 from benchmarks.runs.rules import Composition
-from core.text import join_words, parse_id
+from core.language import join_words
+from core.text import parse_id
 from fabric.inventory.models import Device
 
 OWN_DRIVE_CHOICE: Final = "own"  # the host's own drive; the other choices are device ids

@@ -17,8 +17,7 @@ from django.db.models import Q
 
 from accounts.models import User
 from core.errors import Invalid
-from core.language import _, gettext_noop
-from core.text import join_words
+from core.language import _, gettext_noop, join_words
 from fabric.inventory.models import Device, HostPort
 
 # Each word with what it means, as pages show them.

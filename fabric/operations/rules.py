@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from core.language import _, _n, gettext_noop
-from core.text import join_words
+from core.language import _, _n, gettext_noop, join_words
 from fabric.bmc.types import DrawerMode
 
 MODE_DESCRIPTIONS = {

@@ -14,8 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from core.language import _, _n
-from core.text import join_words
+from core.language import _, _n, join_words
 from fabric.bmc.types import DrawerMode
 from fabric.operations.rules import (
     UNCONFIGURED_PORT,
