@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from django.http import HttpRequest
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.utils.translation import gettext_noop
 
 from accounts.approvals.selectors import waiting_count
 from accounts.declaration import Declaration, MenuEntry, declaration_of
@@ -21,8 +22,9 @@ from falconweb.tour import tour_step
 
 # The bar from left to right: entries and menus. Views declare their entries in menus.
 BAR: Final = (
-    "Overview", "Fabric", "Devices", "Hosts", "Compose", "Telemetry", "Benchmarks", "Alerts", "Events",
-    "Administration",
+    gettext_noop("Overview"), gettext_noop("Fabric"), gettext_noop("Devices"), gettext_noop("Hosts"),
+    gettext_noop("Compose"), gettext_noop("Telemetry"), gettext_noop("Benchmarks"), gettext_noop("Alerts"),
+    gettext_noop("Events"), gettext_noop("Administration"),
 )  # fmt: skip
 FOR_ADMINISTRATORS: Final = {"Administration"}
 

@@ -18,6 +18,7 @@ from accounts.approvals.models import ApprovalRequest
 from accounts.models import User
 from benchmarks.runs.models import Run
 from benchmarks.sweeps.models import Sweep
+from core.language import _
 from fabric.operations.models import Operation, Plan
 from telemetry.alerts.selectors import active_alerts_for, worst_status
 from telemetry.exports.models import ExportRun
@@ -119,4 +120,4 @@ def _notices(person: User, rows: QuerySet[Any], at: str, words: str, page: str) 
 def _ago(at: datetime) -> str:
     """Return '2 hours ago', or 'just now' within a minute."""
     since = timesince(at, depth=1)
-    return "just now" if since.startswith("0") else f"{since} ago"
+    return _("just now") if since.startswith("0") else _("{since} ago", since=since)

@@ -11,11 +11,13 @@ from typing import Any, Final
 from django.db.models import Case, F, Func, IntegerField, Q, QuerySet, TextField, Value, When
 from django.db.models.functions import Coalesce, Length
 from django.urls import reverse
+from django.utils.translation import gettext_noop
 
 from accounts.declaration import Audience
 from accounts.models import Tenant, User
 from accounts.visibility import RestrictedQuerySet
 from benchmarks.runs.models import Run
+from core.language import _
 from core.text import natural_key
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot
 from fabric.operations.models import Plan
@@ -26,33 +28,33 @@ MAX_WORDS: Final = 8
 MAX_HITS: Final = 6  # of a group
 MAX_SORTED: Final = 60  # rows of a kind that are read, of which the first in natural order are shown
 EXACT, PREFIX, WHOLE, INSIDE = range(4)  # how a hit has the words: as one field, before others, as words, within some
-# Words of 'Attach GPU to node-b' that are not the host's.
-ATTACH_WORDS: Final = {"attach", "gpu", "device", "to"}
+# Words of 'Attach GPU to node-b' that are not the host's, the verb first.
+ATTACH_WORDS: Final = gettext_noop("attach GPU device to")
 # What leads to a form, by the name of its address; of those that the person may open.
 ACTIONS: Final = {
-    "runs:run_new": "Start run",
-    "sweeps:sweep_add": "Start sweep",
-    "fabric:lease_give": "Create lease",
-    "fabric:lease_request": "Request lease",
-    "fabric:chassis_add": "Add chassis",
-    "accounts:tenant_add": "Add tenant",
-    "accounts:person_add": "Add person",
-    "accounts:service_add": "Add service account",
-    "accounts:token_add": "Create token",
-    "alerts:rule_add": "Add alert rule",
-    "alerts:route_add": "Add alert route",
-    "alerts:silence_add": "Add silence",
-    "exports:export_add": "Add export",
+    "runs:run_new": gettext_noop("Start run"),
+    "sweeps:sweep_add": gettext_noop("Start sweep"),
+    "fabric:lease_give": gettext_noop("Create lease"),
+    "fabric:lease_request": gettext_noop("Request lease"),
+    "fabric:chassis_add": gettext_noop("Add chassis"),
+    "accounts:tenant_add": gettext_noop("Add tenant"),
+    "accounts:person_add": gettext_noop("Add person"),
+    "accounts:service_add": gettext_noop("Add service account"),
+    "accounts:token_add": gettext_noop("Create token"),
+    "alerts:rule_add": gettext_noop("Add alert rule"),
+    "alerts:route_add": gettext_noop("Add alert route"),
+    "alerts:silence_add": gettext_noop("Add silence"),
+    "exports:export_add": gettext_noop("Add export"),
 }
 # Pages below an entry of the navigation that people know by a name of their own.
 PAGES_BELOW: Final = {
-    "accounts:account": "Account and tokens",
-    "fabric:lease_calendar": "Lease calendar",
-    "fabric:lease_usage": "Lease usage",
-    "alerts:rules": "Alert rules",
-    "alerts:routes": "Alert routes",
-    "alerts:silences": "Silences",
-    "api:docs": "API reference",
+    "accounts:account": gettext_noop("Account and tokens"),
+    "fabric:lease_calendar": gettext_noop("Lease calendar"),
+    "fabric:lease_usage": gettext_noop("Lease usage"),
+    "alerts:rules": gettext_noop("Alert rules"),
+    "alerts:routes": gettext_noop("Alert routes"),
+    "alerts:silences": gettext_noop("Silences"),
+    "api:docs": gettext_noop("API reference"),
 }
 
 
@@ -128,35 +130,43 @@ class SearchKind:
 
 
 HOSTS: Final = SearchKind(
-    label="Hosts", icon="hosts", model=Host, page="fabric:host", detail=("model",), besides=("serial_number",)
-)
+    label=gettext_noop("Hosts"), icon="hosts", model=Host, page="fabric:host", detail=("model",),
+    besides=("serial_number",),
+)  # fmt: skip
 ATTACH: Final = replace(HOSTS, page="fabric:give", query="host")
 KINDS: Final = (
     SearchKind(
-        label="Chassis", icon="chassis", model=Chassis, page="fabric:chassis", detail=("model", "serial_number")
+        label=gettext_noop("Chassis"), icon="chassis", model=Chassis, page="fabric:chassis",
+        detail=("model", "serial_number"),
     ),
     HOSTS,
     SearchKind(
-        label="Devices", icon="device", model=Device, page="fabric:device",
+        label=gettext_noop("Devices"), icon="device", model=Device, page="fabric:device",
         detail=("chassis__name", "slot__name", "serial_number"), besides=("model", "kind", "vendor_id", "device_id"),
     ),
     SearchKind(
-        label="Drawers", icon="drawer", model=Drawer, page="fabric:drawer", detail=("chassis__name",),
+        label=gettext_noop("Drawers"), icon="drawer", model=Drawer, page="fabric:drawer", detail=("chassis__name",),
         besides=("serial_number",),
     ),
-    SearchKind(label="Slots", icon="slot", model=Slot, page="fabric:slot", detail=("chassis__name", "device__name")),
     SearchKind(
-        label="Host ports", icon="port", model=HostPort, page="fabric:port", name="label",
+        label=gettext_noop("Slots"), icon="slot", model=Slot, page="fabric:slot",
+        detail=("chassis__name", "device__name"),
+    ),
+    SearchKind(
+        label=gettext_noop("Host ports"), icon="port", model=HostPort, page="fabric:port", name="label",
         detail=("host__name", "chassis__name"), key="port",
     ),
-    SearchKind(label="Plans", icon="plan", model=Plan, page="fabric:plan", name="title", detail=("requested_by_name",)),
     SearchKind(
-        label="Runs", icon="run", model=Run, page="runs:run", name="title", detail=("workload",),
+        label=gettext_noop("Plans"), icon="plan", model=Plan, page="fabric:plan", name="title",
+        detail=("requested_by_name",),
+    ),
+    SearchKind(
+        label=gettext_noop("Runs"), icon="run", model=Run, page="runs:run", name="title", detail=("workload",),
         besides=("requested_by_name",),
     ),
-    SearchKind(label="Tenants", icon="tenant", model=Tenant, page="fabric:tenant"),
+    SearchKind(label=gettext_noop("Tenants"), icon="tenant", model=Tenant, page="fabric:tenant"),
     SearchKind(
-        label="People", icon="person", model=User, page="accounts:person", name="username",
+        label=gettext_noop("People"), icon="person", model=User, page="accounts:person", name="username",
         detail=("first_name", "last_name", "tenant__name"), besides=("email",),
     ),
 )  # fmt: skip
@@ -167,11 +177,11 @@ def search(person: User, text: str) -> list[SearchGroup]:
     # Of '10de:20b5', vendor and device are in fields of their own; PostgreSQL refuses NUL.
     words = text[:MAX_TEXT].replace("\0", " ").replace(":", " ").split()[:MAX_WORDS]
     if not words:
-        return [SearchGroup("Actions", "action", _actions(person, words)[:MAX_HITS])]
+        return [SearchGroup(gettext_noop("Actions"), "action", _actions(person, words)[:MAX_HITS])]
     actions = [*_actions(person, words), *_attachments(person, words)]
     found = [
-        SearchGroup("Pages", "page", _best(_pages(person, words))),
-        SearchGroup("Actions", "action", _best(actions)),
+        SearchGroup(gettext_noop("Pages"), "page", _best(_pages(person, words))),
+        SearchGroup(gettext_noop("Actions"), "action", _best(actions)),
         *(SearchGroup(kind.label, kind.icon, kind.hits(person, words)) for kind in KINDS),
     ]
     return sorted((group for group in found if group.hits), key=lambda group: group.hits[0].rank)
@@ -187,12 +197,14 @@ def _best(hits: list[SearchHit]) -> list[SearchHit]:
 
 
 def _named(label: str, detail: str, url: str, words: Sequence[str]) -> Iterator[SearchHit]:
-    """Yield the hit of an entry whose label and detail have all of the words."""
-    shown = f"{label} {detail}".casefold()
+    """Yield the hit of an entry whose label and detail have all of the words, in English too."""
+    here, there = _(label), _(detail) if detail else ""
+    labels = {here.casefold(), label.casefold()}
+    shown = " ".join((*labels, there.casefold(), detail.casefold()))
     phrase = " ".join(words).casefold()
     if all(word.casefold() in shown for word in words):
-        is_prefix = label.casefold().startswith(phrase)
-        yield SearchHit(label, detail, url, EXACT if label.casefold() == phrase else PREFIX if is_prefix else INSIDE)
+        is_prefix = any(one.startswith(phrase) for one in labels)
+        yield SearchHit(here, there, url, EXACT if phrase in labels else PREFIX if is_prefix else INSIDE)
 
 
 def _may_open(person: User, address: Address) -> bool:
@@ -235,6 +247,10 @@ def _attachments(person: User, words: Sequence[str]) -> list[SearchHit]:
     """Return 'Attach GPU to node-b' for the hosts that the words are about."""
     if not person.may_compose:
         return []
-    named = [word for word in words if word.casefold() not in ATTACH_WORDS]
-    rank = PREFIX if words[0].casefold() == "attach" else INSIDE
-    return [replace(hit, name=f"Attach GPU to {hit.name}", detail="", rank=rank) for hit in ATTACH.hits(person, named)]
+    known = [text.casefold().split() for text in (ATTACH_WORDS, _(ATTACH_WORDS))]
+    named = [word for word in words if not any(word.casefold() in one for one in known)]
+    rank = PREFIX if words[0].casefold() in {one[0] for one in known} else INSIDE
+    return [
+        replace(hit, name=_("Attach GPU to {host}", host=hit.name), detail="", rank=rank)
+        for hit in ATTACH.hits(person, named)
+    ]

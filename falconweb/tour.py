@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from django.urls import reverse
+from django.utils.translation import gettext_noop
 
 from accounts.models import User
 from core.errors import Invalid
+from core.language import _
 
 
 @dataclass(frozen=True)
@@ -21,14 +23,30 @@ class TourPage:
 
 
 TOUR: Final = (
-    TourPage("fabric:overview", "Overview", "Active problems come first, then the fleet, and what is free."),
-    TourPage("fabric:fabric", "Fleet map", "A tile is a chassis, a cell in it a slot. Choose one to see its topology."),
     TourPage(
-        "fabric:give", "Attach", "Ask for GPUs for a host here, or drag a device to a host port on the fabric page."
+        "fabric:overview",
+        gettext_noop("Overview"),
+        gettext_noop("Active problems come first, then the fleet, and what is free."),
     ),
-    TourPage("links:links", "Link health", "Links below their maximum width or speed, worst first, with the cause."),
     TourPage(
-        "fabric:plans", "Plans", "Several changes are one plan to review, apply and undo. Benchmarks measure them."
+        "fabric:fabric",
+        gettext_noop("Fleet map"),
+        gettext_noop("A tile is a chassis, a cell in it a slot. Choose one to see its topology."),
+    ),
+    TourPage(
+        "fabric:give",
+        gettext_noop("Attach"),
+        gettext_noop("Ask for GPUs for a host here, or drag a device to a host port on the fabric page."),
+    ),
+    TourPage(
+        "links:links",
+        gettext_noop("Link health"),
+        gettext_noop("Links below their maximum width or speed, worst first, with the cause."),
+    ),
+    TourPage(
+        "fabric:plans",
+        gettext_noop("Plans"),
+        gettext_noop("Several changes are one plan to review, apply and undo. Benchmarks measure them."),
     ),
 )
 OVER: Final = 0  # the step of who has seen or ended it
@@ -67,7 +85,7 @@ def tour_step(person: User, view: str) -> TourStep | None:
 def tour_go(person: User, number: int) -> str:
     """Store the step that a person goes to, OVER to end the tour; return the address of its page, '' for none."""
     if not 0 <= number <= len(TOUR):
-        raise Invalid("There is no such step of the tour.")
+        raise Invalid(_("There is no such step of the tour."))
     person.tour_step = number
     person.save(update_fields=["tour_step"])
     return reverse(TOUR[number - 1].view) if number else ""
