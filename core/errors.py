@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 
 
 class FalconWebError(Exception):
-    """Base of the errors that the site reports; `sentence` is shown to users unchanged."""
+    """Base of the errors that the site reports; `sentence` is shown to users unchanged, in their language."""
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "error"
     retry_helps: ClassVar[bool] = False
 
     def __init__(self, sentence: str, **details: Any) -> None:
-        super().__init__(sentence)
+        super().__init__(getattr(sentence, "english", sentence))  # what logs say of a core.language.Text
         self.sentence = sentence
         # Extra members of the problem document: plain JSON values only.
         self.details = details

@@ -142,7 +142,7 @@ def _outcome_of(request: HttpRequest, answer: HttpResponseBase, origin: Origin) 
         return Outcome.REFUSED, SENTENCES[401]
     # The sentence of a refusal is shown on the next page.
     queued = getattr(getattr(request, "_messages", None), "_queued_messages", [])
-    errors = [english(str(one.message)) for one in queued if one.level >= messages.ERROR]
+    errors = [english(one.message) for one in queued if one.level >= messages.ERROR]
     return (Outcome.REFUSED, " ".join(errors)) if errors else (Outcome.DONE, "")
 
 

@@ -31,7 +31,7 @@ from accounts.models import User
 from accounts.second_factor.selectors import ENROL_FIRST, must_enrol
 from accounts.sign_in.services import session_touch
 from core.errors import FalconWebError, Forbidden, SignInTooOld
-from core.language import SOURCE_LANGUAGE
+from core.language import SOURCE_LANGUAGE, _
 from core.local_pages import local_page
 from core.zones import ZONE_COOKIE, typed_in, zone_named
 from falconweb import csp_reports
@@ -109,7 +109,7 @@ class SignInRequiredMiddleware(LoginRequiredMiddleware):
         """Redirect to the sign-in page, and from there back to the page, but not to a URL that only accepts forms."""
         if request.method in SAFE_METHODS:
             return super().handle_no_permission(request, view_func)  # type: ignore[arg-type]
-        messages.warning(request, "You are not signed in, so nothing was changed. Sign in and do it again.")
+        messages.warning(request, _("You are not signed in, so nothing was changed. Sign in and do it again."))
         return redirect_to_login(referring_page(request), resolve_url(settings.LOGIN_URL))
 
 

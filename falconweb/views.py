@@ -17,6 +17,7 @@ from accounts.audit.actions import Action
 from accounts.audit.context import complete_origin, request_id
 from accounts.declaration import NO_PAGE, Audience, declare
 from core.errors import FalconWebError, Unavailable
+from core.language import _, english
 from core.local_pages import next_page
 from core.text import parse_id
 from falconweb.api.errors import CONTENT_TYPE, PREFIX, RETRY_AFTER, problem_document, unavailable_part
@@ -57,11 +58,11 @@ def tour(request: HttpRequest) -> HttpResponse:
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """Explain a form that has expired or comes from another site."""
-    sentence = (
+    sentence = _(
         "This form is too old, or it came from another page. Go back, load the page again and send it once more. "
         "Cookies must be allowed."
     )
-    complete_origin(sentence=sentence)
+    complete_origin(sentence=sentence.english)
     return render(request, "403.html", {"sentence": sentence, "reference": request_id()}, status=403)
 
 
@@ -76,7 +77,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 def error_response(request: HttpRequest, error: FalconWebError) -> HttpResponse:
     """Return an error as a page with its sentence and an id to quote, or as a problem document of the API."""
-    complete_origin(sentence=error.sentence)
+    complete_origin(sentence=english(error.sentence))
     answer: HttpResponse
     if request.path.startswith(PREFIX):
         document = problem_document(error.status, error.sentence, error.code, **error.details)
@@ -92,11 +93,11 @@ def error_response(request: HttpRequest, error: FalconWebError) -> HttpResponse:
 
 def unavailable_response(request: HttpRequest, error: Unavailable) -> HttpResponse:
     """Report that the database or Redis does not answer, on a page that queries neither."""
-    logger.warning("%s %s was not answered: %s (%s)", request.method, request.path, error.sentence, request_id())
+    logger.warning("%s %s was not answered: %s (%s)", request.method, request.path, error, request_id())
     if request.path.startswith(PREFIX):
         answer = error_response(request, error)
     else:
-        complete_origin(sentence=error.sentence)
+        complete_origin(sentence=english(error.sentence))
         page = render_to_string("503.html", {"sentence": error.sentence, "reference": request_id()})
         answer = HttpResponse(page, status=error.status)
     answer["Retry-After"] = RETRY_AFTER

@@ -15,6 +15,7 @@ from django.core.signals import got_request_exception
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.log import log_response
+from django.utils.translation import gettext_noop
 from rest_framework import exceptions
 from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
@@ -24,6 +25,7 @@ from accounts.approvals.services import ApprovalNeeded
 from accounts.audit.context import complete_origin, new_request_id, request_id
 from core.api.requests import sentence_by_field
 from core.errors import FalconWebError, Unavailable
+from core.language import _, english
 from core.sqlite_damage import has_no_table, is_damage, known_damage
 from falconweb.api.authentication import SAFE_METHODS
 from telemetry.store.renewal import database_file
@@ -32,8 +34,10 @@ logger = logging.getLogger(__name__)
 RETRY_AFTER = "5"  # s, with 503
 PREFIX = "/api/"
 CONTENT_TYPE = "application/problem+json"
-INVALID_FIELDS = "Some fields are wrong."
-SITE_ERROR = "This is an error of the site, which was written to its log. Tell an administrator the reference."
+INVALID_FIELDS = gettext_noop("Some fields are wrong.")
+SITE_ERROR = gettext_noop(
+    "This is an error of the site, which was written to its log. Tell an administrator the reference."
+)
 # Names of the framework, and of packages below the API, that differ from the API's.
 CODES = {"permission_denied": "forbidden"}
 MEMBER_NAMES = {one: f"{one}_id" for one in ("chassis", "device", "host_port", "lease", "operation", "plan", "tenant")}
@@ -66,7 +70,7 @@ def problem_response(exception: Exception, context: dict[str, Any]) -> Response:
     if away := unavailable_part(exception):
         set_rollback()
         path = "A request" if request is None else request.path
-        logger.warning("%s was not answered: %s (%s)", path, away.sentence, new_reference())
+        logger.warning("%s was not answered: %s (%s)", path, away, new_reference())
         return _site_problem(away)
     answer = exception_handler(exception, context)
     if answer is None:
@@ -90,11 +94,11 @@ def _framework_problem(exception: Exception, answer: Response) -> Response:
     if isinstance(exception, exceptions.ValidationError):
         errors = sentence_by_field(answer.data)
         whole = errors.pop("non_field_errors", None)
-        return _problem(400, whole or INVALID_FIELDS, "invalid", **({"errors": errors} if errors else {}))
+        return _problem(400, whole or _(INVALID_FIELDS), "invalid", **({"errors": errors} if errors else {}))
     if isinstance(exception, Http404):
-        return _problem(404, "There is no such thing, or you may not see it.", "not_found")
+        return _problem(404, _("There is no such thing, or you may not see it."), "not_found")
     if isinstance(exception, PermissionDenied):
-        return _problem(403, "You may not do this.", "forbidden")
+        return _problem(403, _("You may not do this."), "forbidden")
     detail = exception.detail if isinstance(exception, exceptions.APIException) else ""
     code = str(exception.get_codes() if isinstance(exception, exceptions.APIException) else "error")
     return _problem(answer.status_code, str(detail), CODES.get(code, code))
@@ -104,7 +108,7 @@ def _unexpected_problem(exception: Exception, request: Any) -> Response:
     """Handle a bug as Django does: the signal (for Django's test client), the log, the rollback."""
     set_rollback()
     reference = new_reference()
-    made = _problem(500, SITE_ERROR, "internal", reference=reference)
+    made = _problem(500, _(SITE_ERROR), "internal", reference=reference)
     got_request_exception.send(sender=None, request=request)
     path, method = (None, None) if request is None else (request.path, request.method)
     log_response(
@@ -114,6 +118,7 @@ def _unexpected_problem(exception: Exception, request: Any) -> Response:
 
 
 def _problem(status: int, sentence: str, code: str, **details: Any) -> Response:
+    complete_origin(sentence=english(sentence))
     return Response(problem_document(status, sentence, code, **details), status=status, content_type=CONTENT_TYPE)
 
 
@@ -159,9 +164,9 @@ def _as_problem(answer: HttpResponse, status: int, code: str, sentence: str, **d
     return answer
 
 
-DATABASE_DAMAGED = "The database is damaged. An administrator finds in the log of the site what is wrong."
-REDIS_UNAVAILABLE = "Redis does not answer just now: try again."
-DATABASE_UNAVAILABLE = "The database does not answer just now: try again."
+DATABASE_DAMAGED = gettext_noop("The database is damaged. An administrator finds in the log of the site what is wrong.")
+REDIS_UNAVAILABLE = gettext_noop("Redis does not answer just now: try again.")
+DATABASE_UNAVAILABLE = gettext_noop("The database does not answer just now: try again.")
 # SQLite's errors for a locked or unreachable file. Its other errors are bugs of the site.
 FILE_ERRORS = {
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
@@ -171,9 +176,9 @@ FILE_ERRORS = {
 def unavailable_part(error: BaseException | None) -> Unavailable | None:
     """Return the sentence for an unavailable database or Redis (also one that still loads), None for other errors."""
     if is_damage(error):
-        return Unavailable(DATABASE_DAMAGED)
+        return Unavailable(_(DATABASE_DAMAGED))
     if isinstance(error, redis.ConnectionError | redis.TimeoutError):
-        return Unavailable(REDIS_UNAVAILABLE)
+        return Unavailable(_(REDIS_UNAVAILABLE))
     if not isinstance(error, OperationalError | InterfaceError):
         return None
     cause = error.__cause__
@@ -182,5 +187,5 @@ def unavailable_part(error: BaseException | None) -> Unavailable | None:
         # A file that was emptied has no table any more, also before anybody has looked for damage.
         file = database_file("default")
         is_damaged = file is not None and (known_damage(file) or has_no_table(file))
-        return Unavailable(DATABASE_DAMAGED) if is_damaged else None
-    return Unavailable(DATABASE_UNAVAILABLE)
+        return Unavailable(_(DATABASE_DAMAGED)) if is_damaged else None
+    return Unavailable(_(DATABASE_UNAVAILABLE))

@@ -18,7 +18,7 @@ from rest_framework.views import APIView
 
 from accounts.declaration import Audience, declare
 from core.errors import NotFound
-from core.language import SOURCE_LANGUAGE
+from core.language import SOURCE_LANGUAGE, _
 
 
 @cache
@@ -58,7 +58,7 @@ class UnknownAddress(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Refuse every method, after authentication."""
         super().initial(request, *args, **kwargs)
-        raise NotFound("There is no such address. /api/v1/docs/ lists all.")
+        raise NotFound(_("There is no such address. /api/v1/docs/ lists all."))
 
     def get(self, request: Request) -> Response:
         """Never called; views need a method."""
