@@ -16,6 +16,7 @@ from typing import Any
 
 from core.endpoints import DeliveryEndpoint, DeliveryFailed, Peer, resolve_peers, webhook_endpoint
 from core.errors import Invalid
+from core.language import _
 
 MAX_RESPONSE_BYTES = 64 * 1024  # bytes; more is not read
 
@@ -77,7 +78,7 @@ def tls_context(ca: str) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cadata=ca or None)
     except (ssl.SSLError, ValueError) as error:
-        sentence = "The CA has no certificate in PEM form."
+        sentence = _("The CA has no certificate in PEM form.")
         raise Invalid(sentence, errors={"ca": sentence}) from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
@@ -89,19 +90,26 @@ def delivery_errors(endpoint: DeliveryEndpoint) -> Iterator[None]:
     try:
         yield
     except TimeoutError as error:
-        raise DeliveryFailed(f"{endpoint.name} did not answer in time.") from error
+        raise DeliveryFailed(_("{host} did not answer in time.", host=endpoint.name)) from error
     except ssl.SSLCertVerificationError as error:
         # The certificate may be renewed any time: not permanent.
         raise DeliveryFailed(
-            f"The certificate of {endpoint.name} is not trusted: {error.verify_message}. Give the CA that signed it."
+            _(
+                "The certificate of {host} is not trusted: {why}. Give the CA that signed it.",
+                host=endpoint.name,
+                why=error.verify_message,
+            )
         ) from error
     except ssl.SSLError as error:
-        raise DeliveryFailed(f"TLS with {endpoint.name} failed: {(error.reason or 'it broke off').lower()}.") from error
+        why = error.reason.lower() if error.reason else _("it broke off")
+        raise DeliveryFailed(_("TLS with {host} failed: {why}.", host=endpoint.name, why=why)) from error
     except ConnectionRefusedError as error:
-        raise DeliveryFailed(f"Nothing listens at {endpoint.name}.") from error
+        raise DeliveryFailed(_("Nothing listens at {host}.", host=endpoint.name)) from error
     except (OSError, HTTPException) as error:
-        why = getattr(error, "strerror", None) or "the connection broke off"
-        raise DeliveryFailed(f"{endpoint.name} cannot be reached, or broke off: {why}.") from error
+        why = getattr(error, "strerror", None) or _("the connection broke off")
+        raise DeliveryFailed(
+            _("{host} cannot be reached, or broke off: {why}.", host=endpoint.name, why=why)
+        ) from error
 
 
 class DeadlineReader(io.RawIOBase):

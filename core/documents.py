@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+from django.utils.translation import gettext_noop
+
+from core.language import _
 
 MAX_PROBLEMS = 100
 
@@ -117,7 +120,7 @@ class DocumentSyntaxError(Exception):
 def parse_number(text: str, offset: int) -> int | float:
     """Return the value of a JSON number, 16 for 16.0; raises DocumentSyntaxError for one with too many digits."""
     if len(text) > MAX_NUMBER_DIGITS:
-        raise DocumentSyntaxError("This number has too many digits.", offset)
+        raise DocumentSyntaxError(_("This number has too many digits."), offset)
     if text.lstrip("-").isdecimal():
         return int(text)
     number = float(text)
@@ -127,11 +130,11 @@ def parse_number(text: str, offset: int) -> int | float:
 def check_text(text: str, offset: int) -> str:
     """Return the text; raises DocumentSyntaxError for characters that can be neither stored nor encoded."""
     if "\x00" in text:
-        raise DocumentSyntaxError("A text has a NUL character.", offset)
+        raise DocumentSyntaxError(_("A text has a NUL character."), offset)
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise DocumentSyntaxError("A text has half a surrogate pair, which is not a character.", offset) from None
+        raise DocumentSyntaxError(_("A text has half a surrogate pair, which is not a character."), offset) from None
     return text
 
 
@@ -145,7 +148,7 @@ class ValueBudget:
         """Count a value; raises DocumentSyntaxError beyond the limit."""
         self.left -= 1
         if self.left < 0:
-            raise DocumentSyntaxError(f"The file has more than {MAX_VALUES:,} values.", offset)
+            raise DocumentSyntaxError(_("The file has more than {count:,} values.", count=MAX_VALUES), offset)
 
 
 def add_member(
@@ -156,7 +159,8 @@ def add_member(
     assert isinstance(members, dict)  # noqa: S101 - both readers pass an object
     if name in members:
         first = problems.place("", node.keys[name]).line
-        problems.add(f"{quoted(name)} appears twice: first in line {first}.", member_path(path, name), offset)
+        sentence = _("{name} appears twice: first in line {line}.", name=quoted(name), line=first)
+        problems.add(sentence, member_path(path, name), offset)
         return
     members[name] = value
     node.keys[name] = offset
@@ -205,23 +209,26 @@ class _JsonTokens:
 
     def expected(self, what: str) -> DocumentSyntaxError:
         """Return an error that names the expected token."""
+        known = _(what)
         if self.kind == "end":
-            return DocumentSyntaxError(f"The file ends too early: {what} is missing.", self.offset)
-        return DocumentSyntaxError(f"{what.capitalize()} is expected here, not {quoted(self.shown, 20)}.", self.offset)
+            return DocumentSyntaxError(_("The file ends too early: {what} is missing.", what=known), self.offset)
+        begin, found = known[0].upper() + known[1:], quoted(self.shown, 20)
+        return DocumentSyntaxError(_("{what} is expected here, not {found}.", what=begin, found=found), self.offset)
 
 
 def _syntax_error(text: str, offset: int) -> DocumentSyntaxError:
     rest = text[offset : offset + 20]
     if rest.startswith('"'):
-        return DocumentSyntaxError("This text does not end on its line, or has an invalid escape.", offset)
+        return DocumentSyntaxError(_("This text does not end on its line, or has an invalid escape."), offset)
     if re.match(r"-?(?:NaN|Infinity)", rest):
-        return DocumentSyntaxError("NaN and Infinity are not allowed in JSON.", offset)
+        return DocumentSyntaxError(_("NaN and Infinity are not allowed in JSON."), offset)
     if rest.startswith("'"):
-        return DocumentSyntaxError("In JSON, strings use double quotes.", offset)
+        return DocumentSyntaxError(_("In JSON, strings use double quotes."), offset)
     if rest.startswith(("//", "/*", "#")):
-        return DocumentSyntaxError("JSON has no comments.", offset)
+        return DocumentSyntaxError(_("JSON has no comments."), offset)
     found = re.match(r"[\w.+-]+", rest)
-    return DocumentSyntaxError(f"{quoted(found[0] if found else rest[:1])} has no meaning in JSON.", offset)
+    shown = quoted(found[0] if found else rest[:1])
+    return DocumentSyntaxError(_("{found} has no meaning in JSON.", found=shown), offset)
 
 
 def read_json(text: str, problems: DocumentProblems) -> DocumentNode:
@@ -233,7 +240,7 @@ def read_json(text: str, problems: DocumentProblems) -> DocumentNode:
     root = _json_value(tokens, problems)
     if tokens.kind != "end":
         raise DocumentSyntaxError(
-            "The file continues after its end: one object is expected, and nothing else.", tokens.offset
+            _("The file continues after its end: one object is expected, and nothing else."), tokens.offset
         )
     return root
 
@@ -243,7 +250,7 @@ def _json_value(tokens: _JsonTokens, problems: DocumentProblems, path: str = "",
     tokens.budget.spend(offset)
     if tokens.at_sign("{["):
         if depth >= MAX_DEPTH:
-            raise DocumentSyntaxError("This is nested too deeply.", offset)
+            raise DocumentSyntaxError(_("This is nested too deeply."), offset)
         read = _json_object if tokens.shown == "{" else _json_list
         tokens.step()
         node = read(tokens, problems, path, depth)
@@ -254,33 +261,33 @@ def _json_value(tokens: _JsonTokens, problems: DocumentProblems, path: str = "",
     elif tokens.kind == "word":
         node = DocumentNode(JSON_LITERALS[tokens.shown], offset)
     else:
-        raise tokens.expected("a value")
+        raise tokens.expected(gettext_noop("a value"))
     tokens.step()
     node.offset = offset
     return node
 
 
-def _json_items(tokens: _JsonTokens, closing: str, name: str) -> Iterator[None]:
+def _json_items(tokens: _JsonTokens, closing: str, expected: str) -> Iterator[None]:
     """Yield before each item up to the closing sign, and step over the commas between them."""
     if tokens.at_sign(closing):
         return
     yield
     while not tokens.at_sign(closing):
         if not tokens.at_sign(","):
-            raise tokens.expected(f"a comma or the closing {name}")
+            raise tokens.expected(expected)
         tokens.step()
         yield
 
 
 def _json_object(tokens: _JsonTokens, problems: DocumentProblems, path: str, depth: int) -> DocumentNode:
     node = DocumentNode({}, 0)
-    for _ in _json_items(tokens, "}", "brace"):
+    for _item in _json_items(tokens, "}", gettext_noop("a comma or the closing brace")):
         if tokens.kind != "text":
-            raise tokens.expected("a name in double quotes")
+            raise tokens.expected(gettext_noop("a name in double quotes"))
         name, offset = _json_text(tokens.shown, tokens.offset), tokens.offset
         tokens.step()
         if not tokens.at_sign(":"):
-            raise tokens.expected("a colon")
+            raise tokens.expected(gettext_noop("a colon"))
         tokens.step()
         value = _json_value(tokens, problems, member_path(path, name), depth + 1)
         add_member(node, name, value, problems=problems, path=path, offset=offset)
@@ -289,7 +296,7 @@ def _json_object(tokens: _JsonTokens, problems: DocumentProblems, path: str, dep
 
 def _json_list(tokens: _JsonTokens, problems: DocumentProblems, path: str, depth: int) -> DocumentNode:
     items: list[DocumentNode] = []
-    for _ in _json_items(tokens, "]", "bracket"):
+    for _item in _json_items(tokens, "]", gettext_noop("a comma or the closing bracket")):
         items.append(_json_value(tokens, problems, f"{path}[{len(items)}]", depth + 1))
     return DocumentNode(items, 0)
 
@@ -300,7 +307,7 @@ def _json_text(quoted_text: str, offset: int) -> str:
     try:
         text: str = json.loads(quoted_text)
     except ValueError:
-        raise DocumentSyntaxError("A text has an invalid escape.", offset) from None
+        raise DocumentSyntaxError(_("A text has an invalid escape."), offset) from None
     return check_text(text, offset)
 
 
@@ -323,13 +330,13 @@ def read_yaml(text: str, problems: DocumentProblems) -> DocumentNode:
     events = _YamlEvents(text)
     events.next(yaml.StreamStartEvent)
     if isinstance(events.peek(), yaml.StreamEndEvent):
-        raise DocumentSyntaxError("The file is empty.", 0)
+        raise DocumentSyntaxError(_("The file is empty."), 0)
     events.next(yaml.DocumentStartEvent)
     root = _yaml_value(events, problems)
     events.next(yaml.DocumentEndEvent)
     last = events.peek()
     if not isinstance(last, yaml.StreamEndEvent):
-        raise DocumentSyntaxError("A second document begins here; one is expected.", last.start_mark.index)
+        raise DocumentSyntaxError(_("A second document begins here; one is expected."), last.start_mark.index)
     return root
 
 
@@ -349,11 +356,13 @@ class _YamlEvents:
             except yaml.MarkedYAMLError as error:
                 mark = error.problem_mark or error.context_mark
                 reason = quoted(str(error.problem or "invalid syntax"), 120).strip("'")
-                raise DocumentSyntaxError(f"This is not valid YAML: {reason}.", mark.index if mark else 0) from None
+                raise DocumentSyntaxError(
+                    _("This is not valid YAML: {reason}.", reason=reason), mark.index if mark else 0
+                ) from None
             except yaml.reader.ReaderError as error:
-                raise DocumentSyntaxError("YAML does not allow this character.", int(error.position)) from None
+                raise DocumentSyntaxError(_("YAML does not allow this character."), int(error.position)) from None
             except yaml.YAMLError:
-                raise DocumentSyntaxError("This is not valid YAML.", 0) from None
+                raise DocumentSyntaxError(_("This is not valid YAML."), 0) from None
         return self._ahead
 
     def next(self, kind: type[Any] | None = None) -> Any:
@@ -361,7 +370,7 @@ class _YamlEvents:
         event = self.peek()
         self._ahead = None
         if kind is not None and not isinstance(event, kind):
-            raise DocumentSyntaxError("The document does not end here.", event.start_mark.index)
+            raise DocumentSyntaxError(_("The document does not end here."), event.start_mark.index)
         return event
 
 
@@ -370,13 +379,13 @@ def _yaml_value(events: _YamlEvents, problems: DocumentProblems, path: str = "",
     offset = event.start_mark.index
     events.budget.spend(offset)
     if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-        raise DocumentSyntaxError("Anchors and aliases are not supported: write out their values.", offset)
+        raise DocumentSyntaxError(_("Anchors and aliases are not supported: write out their values."), offset)
     if event.tag not in YAML_PLAIN_TAGS:
-        raise DocumentSyntaxError("Tags are not supported: values are texts, numbers, true, false and null.", offset)
+        raise DocumentSyntaxError(_("Tags are not supported: values are texts, numbers, true, false and null."), offset)
     if isinstance(event, yaml.ScalarEvent):
         return DocumentNode(_yaml_scalar(event, offset), offset)
     if depth >= MAX_DEPTH:
-        raise DocumentSyntaxError("This is nested too deeply.", offset)
+        raise DocumentSyntaxError(_("This is nested too deeply."), offset)
     if isinstance(event, yaml.SequenceStartEvent):
         items: list[DocumentNode] = []
         while not isinstance(events.peek(), yaml.SequenceEndEvent):
@@ -388,10 +397,10 @@ def _yaml_value(events: _YamlEvents, problems: DocumentProblems, path: str = "",
         at = events.peek().start_mark.index
         name = events.next()
         if not isinstance(name, yaml.ScalarEvent) or name.anchor is not None or name.tag not in YAML_PLAIN_TAGS:
-            raise DocumentSyntaxError("The name of a member is expected here.", at)
+            raise DocumentSyntaxError(_("The name of a member is expected here."), at)
         word = check_text(str(name.value), at)
         if word == "<<" and not name.style:
-            raise DocumentSyntaxError("Merge keys are not supported: write out the merged members.", at)
+            raise DocumentSyntaxError(_("Merge keys are not supported: write out the merged members."), at)
         value = _yaml_value(events, problems, member_path(path, word), depth + 1)
         add_member(node, word, value, problems=problems, path=path, offset=at)
     events.next()
@@ -403,7 +412,7 @@ def _yaml_scalar(event: Any, offset: int) -> NodeValue:
     if event.style or event.tag is not None:
         return text
     if YAML_NOT_A_NUMBER.fullmatch(text):
-        raise DocumentSyntaxError("NaN and infinity are not allowed.", offset)
+        raise DocumentSyntaxError(_("NaN and infinity are not allowed."), offset)
     value = yaml_plain_value(text)
     return parse_number(text, offset) if value is YAML_NUMBER else value
 
@@ -435,5 +444,6 @@ def json_type(value: object) -> str:
 def unknown_name_sentence(word: str, known: Collection[str]) -> str:
     """Return the sentence for an unknown name, with the nearest known name, or else with all of them."""
     near = difflib.get_close_matches(word[:60], known, n=1)
-    hint = f"Is '{near[0]}' meant?" if near else f"Known here: {', '.join(known) or 'none'}."
-    return f"{quoted(word)} is not known here. {hint}"
+    if near:
+        return _("{word} is not known here. Is '{near}' meant?", word=quoted(word), near=near[0])
+    return _("{word} is not known here. Known here: {known}.", word=quoted(word), known=", ".join(known) or _("none"))

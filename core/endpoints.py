@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import SplitResult, quote, urlsplit
 
+from django.utils.translation import gettext_noop
+
 from core.addresses import host_refusal_reason, refusal_reason
 from core.errors import FalconWebError, Invalid
+from core.language import _
 
 MAX_ADDRESS_LENGTH = 2000
 SYSLOG_PORTS = {"udp": 514, "tcp": 601, "tls": 6514}  # RFC 5426, RFC 6587, RFC 5425
@@ -73,7 +76,7 @@ class Peer:
 
 def webhook_endpoint(url: str) -> DeliveryEndpoint:
     """Return the endpoint of a webhook's URL; raises Invalid for a wrong scheme, credentials, host or port."""
-    parts = _split(url, "http:// or https://", HTTP_PORTS)
+    parts = _split(url, gettext_noop("http:// or https://"), HTTP_PORTS)
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
     query = quote(parts.query, safe="/?%:@!$&'()*+,;=~-._[]|")
     return _endpoint(parts, HTTP_PORTS, f"{path}?{query}" if query else path)
@@ -81,17 +84,17 @@ def webhook_endpoint(url: str) -> DeliveryEndpoint:
 
 def syslog_endpoint(address: str) -> DeliveryEndpoint:
     """Return the endpoint of `udp://host:port`, `tcp://host:port` or `tls://host:port`; raises Invalid."""
-    parts = _split(address, "udp://, tcp:// or tls://", SYSLOG_PORTS)
+    parts = _split(address, gettext_noop("udp://, tcp:// or tls://"), SYSLOG_PORTS)
     if parts.path not in {"", "/"} or parts.query:
-        raise _invalid_address("The address of a syslog server ends after its port: tls://host:6514.")
+        raise _invalid_address(_("The address of a syslog server ends after its port: tls://host:6514."))
     return _endpoint(parts, SYSLOG_PORTS, "")
 
 
 def ldap_endpoint(address: str) -> DeliveryEndpoint:
     """Return the endpoint of `ldap://host:port` or `ldaps://host:port`; raises Invalid."""
-    parts = _split(address, "ldap:// or ldaps://", LDAP_PORTS)
+    parts = _split(address, gettext_noop("ldap:// or ldaps://"), LDAP_PORTS)
     if parts.path not in {"", "/"} or parts.query:
-        raise _invalid_address("The address of a directory ends after its port: ldaps://host:636.")
+        raise _invalid_address(_("The address of a directory ends after its port: ldaps://host:636."))
     return _endpoint(parts, LDAP_PORTS, "")
 
 
@@ -105,7 +108,9 @@ def resolve_peers(endpoint: DeliveryEndpoint) -> list[Peer]:
     try:
         found = socket.getaddrinfo(endpoint.host, endpoint.port, type=kind)
     except (OSError, UnicodeError) as error:
-        raise DeliveryFailed(f"The name {endpoint.host} is not known to this machine's name service.") from error
+        raise DeliveryFailed(
+            _("The name {host} is not known to this machine's name service.", host=endpoint.host)
+        ) from error
     refused = ""
     peers = []
     for family, _kind, _protocol, _name, address in found:
@@ -114,26 +119,26 @@ def resolve_peers(endpoint: DeliveryEndpoint) -> list[Peer]:
         else:
             peers.append(Peer(family, address))
     if not peers:
-        raise DeliveryFailed(refused or f"{endpoint.host} has no address.", permanent=True)
+        raise DeliveryFailed(refused or _("{host} has no address.", host=endpoint.host), permanent=True)
     return peers
 
 
 def _split(url: str, schemes: str, ports: dict[str, int]) -> SplitResult:
     if len(url) > MAX_ADDRESS_LENGTH:
-        raise _invalid_address(f"An address has at most {MAX_ADDRESS_LENGTH} characters.")
+        raise _invalid_address(_("An address has at most {count} characters.", count=MAX_ADDRESS_LENGTH))
     if any(letter.isspace() or not letter.isprintable() for letter in url):
-        raise _invalid_address("The address contains a space or a control character.")
+        raise _invalid_address(_("The address contains a space or a control character."))
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - raises for an invalid port
     except ValueError as error:
-        raise _invalid_address("This is not a valid address: give one such as https://host/path.") from error
+        raise _invalid_address(_("This is not a valid address: give one such as https://host/path.")) from error
     if parts.scheme not in ports or not url.lower().startswith(f"{parts.scheme}://"):
-        raise _invalid_address(f"The address begins with {schemes}.")
+        raise _invalid_address(_("The address begins with {schemes}.", schemes=_(schemes)))
     if "@" in parts.netloc:
-        raise _invalid_address("Leave name and password out of the address: it is shown and logged.")
+        raise _invalid_address(_("Leave name and password out of the address: it is shown and logged."))
     if parts.fragment or "\\" in url:
-        raise _invalid_address("The address has a part that is not sent: leave out '#' and '\\'.")
+        raise _invalid_address(_("The address has a part that is not sent: leave out '#' and '\\'."))
     return parts
 
 
@@ -142,12 +147,12 @@ def _endpoint(parts: SplitResult, ports: dict[str, int], path: str) -> DeliveryE
     try:
         plain = host if ":" in host else host.encode("idna").decode()
     except UnicodeError as error:
-        raise _invalid_address(f"'{host[:60]}' is not a valid host name.") from error
+        raise _invalid_address(_("'{host}' is not a valid host name.", host=host[:60])) from error
     if not plain:
-        raise _invalid_address("The address has no host.")
+        raise _invalid_address(_("The address has no host."))
     number = parts.port if parts.port is not None else ports[parts.scheme]
     if number == 0:
-        raise _invalid_address("Port 0 is not a valid destination.")
+        raise _invalid_address(_("Port 0 is not a valid destination."))
     if sentence := host_refusal_reason(plain):
         raise _invalid_address(sentence)
     return DeliveryEndpoint(parts.scheme, plain, number, path)

@@ -14,7 +14,8 @@ from django.http import HttpRequest
 from django.utils.dateparse import parse_date, parse_datetime
 
 from core.errors import Conflict, FalconWebError, Invalid
-from core.zones import UNCLEAR
+from core.language import _
+from core.zones import UNCLEAR_TIME
 
 
 def add_service_errors(form: forms.Form, error: FalconWebError) -> None:
@@ -66,7 +67,7 @@ def checked_instant(text: str, name: str, errors: dict[str, str]) -> datetime | 
     found = parse_instant(text)
     if text and found is None:
         is_unclear = text.endswith("]")
-        errors[name] = f"This time {UNCLEAR}" if is_unclear else "Give a day and a time, such as 2026-03-02T10:00Z."
+        errors[name] = _(UNCLEAR_TIME) if is_unclear else _("Give a day and a time, such as 2026-03-02T10:00Z.")
     return found
 
 
@@ -86,7 +87,7 @@ class MinuteField(forms.DateTimeField):
             found: datetime | None = super().to_python(value)
         except ValidationError as error:
             if error.code == "ambiguous_timezone":
-                raise ValidationError(f"This time {UNCLEAR}", code=error.code) from error
+                raise ValidationError(_(UNCLEAR_TIME), code=error.code) from error
             raise
         try:
             return found and found.astimezone(UTC)

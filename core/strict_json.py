@@ -8,14 +8,20 @@ import re
 from typing import Any, Final, TypeVar
 
 import msgspec
+from django.utils.translation import gettext_noop
+
+from core.language import _
+from core.text import split_location
 
 Shape = TypeVar("Shape")
 
 MAX_NUMBER_LENGTH: Final = 40  # digits; a float has 17
 TYPE_NAMES: Final = {
-    "str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "nothing",
-    "object": "an object", "array": "a list", "int | float": "a number", "float | null": "a number or null",
-    "datetime": "a time", "datetime | null": "a time or null", "int | null": "a whole number or null",
+    "str": gettext_noop("a text"), "int": gettext_noop("a whole number"), "float": gettext_noop("a number"),
+    "bool": gettext_noop("true or false"), "null": gettext_noop("nothing"), "object": gettext_noop("an object"),
+    "array": gettext_noop("a list"), "int | float": gettext_noop("a number"),
+    "float | null": gettext_noop("a number or null"), "datetime": gettext_noop("a time"),
+    "datetime | null": gettext_noop("a time or null"), "int | null": gettext_noop("a whole number or null"),
 }  # fmt: skip
 EXPECTED = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
 NAMED = re.compile(r"Object (missing required|contains unknown) field `([^`]+)`")
@@ -42,10 +48,16 @@ def loads_strict(text: str) -> Any:
             parse_int=_parse_int,
         )
     except json.JSONDecodeError as error:
-        place = f"character {error.colno}" if error.lineno == 1 else f"line {error.lineno}, character {error.colno}"
-        raise InvalidDocument(f"This is not valid JSON, from {place} on.") from error
+        if error.lineno == 1:
+            sentence = _("This is not valid JSON, from character {character} on.", character=error.colno)
+        else:
+            sentence = _(
+                "This is not valid JSON, from line {line}, character {character} on.",
+                line=error.lineno, character=error.colno,
+            )  # fmt: skip
+        raise InvalidDocument(sentence) from error
     except RecursionError as error:
-        raise InvalidDocument("This is nested too deeply.") from error
+        raise InvalidDocument(_("This is nested too deeply.")) from error
     _refuse_unstorable(value)
     return value
 
@@ -60,28 +72,26 @@ def convert_value(value: Any, shape: type[Shape] | Any, under: str = "") -> Shap
     return made
 
 
-def split_location(message: str) -> tuple[str, str]:
-    """Return msgspec's sentence and its field: 'cores' of 'Expected `int`, got `str` - at `$.cores`', '' for none."""
-    sentence, at, field = message.partition(" - at `")
-    if not at or not field.endswith("`"):
-        return message, ""
-    return sentence, field.removesuffix("`").removeprefix("key in ").removeprefix("$").removeprefix(".")
-
-
 def describe_error(message: str) -> tuple[str, str]:
     """Return msgspec's error as one of our sentences, and the field that it concerns."""
     plain, where = split_location(message)
     if named := NAMED.search(plain):
         whole = f"{where}.{named[2]}" if where else named[2]
-        known = "It is missing." if named[1] == "missing required" else "No field has this name: leave it out."
+        is_missing = named[1] == "missing required"
+        known = _("It is missing.") if is_missing else _("No field has this name: leave it out.")
         return known, whole
     if long := LENGTH.search(plain):
-        return f"It has more than {long[2]} {'characters' if long[1] == 'str' else 'entries'}.", where
+        if long[1] == "str":
+            return _("It has more than {count} characters.", count=long[2]), where
+        return _("It has more than {count} entries.", count=long[2]), where
     if bound := BOUND.search(plain):
-        return f"It is {'less' if bound[2] == '>=' else 'more'} than {bound[3]}.", where
+        if bound[2] == ">=":
+            return _("It is less than {limit}.", limit=bound[3]), where
+        return _("It is more than {limit}.", limit=bound[3]), where
     if kinds := EXPECTED.search(plain):
-        expected, got = (TYPE_NAMES.get(one, one) for one in kinds.groups())
-        return f"{expected.capitalize()} is expected, and this is {got}.", where
+        expected, got = (_(TYPE_NAMES[one]) if one in TYPE_NAMES else one for one in kinds.groups())
+        begin = expected[0].upper() + expected[1:]
+        return _("{expected} is expected, and this is {got}.", expected=begin, got=got), where
     return f"{plain.replace('`', chr(39)).rstrip('.')}.", where
 
 
@@ -89,27 +99,27 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
         seen: set[str] = set()
-        for name, _ in pairs:
+        for name, _value in pairs:
             if name in seen:
-                raise InvalidDocument("This name comes twice in one object.", name)
+                raise InvalidDocument(_("This name comes twice in one object."), name)
             seen.add(name)
     return made
 
 
 def _refuse_constant(text: str) -> Any:
-    raise InvalidDocument(f"{text} is not a number in JSON; use null for a missing value.")
+    raise InvalidDocument(_("{text} is not a number in JSON; use null for a missing value.", text=text))
 
 
 def _parse_float(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise InvalidDocument(f"{text[:MAX_NUMBER_LENGTH]} is too large a number.")
+        raise InvalidDocument(_("{number} is too large a number.", number=text[:MAX_NUMBER_LENGTH]))
     return number
 
 
 def _parse_int(text: str) -> int:
     if len(text) > MAX_NUMBER_LENGTH:
-        raise InvalidDocument(f"{text[:MAX_NUMBER_LENGTH]}… has too many digits.")
+        raise InvalidDocument(_("{number}… has too many digits.", number=text[:MAX_NUMBER_LENGTH]))
     return int(text)
 
 
@@ -117,7 +127,7 @@ def _refuse_unstorable(value: Any, where: str = "") -> None:
     """Raise InvalidDocument for text with NUL or half a surrogate pair, in names of objects too."""
     if isinstance(value, str):
         if "\x00" in value or not _is_encodable(value):
-            raise InvalidDocument("The text has a character that cannot be kept.", where)
+            raise InvalidDocument(_("The text has a character that cannot be kept."), where)
     elif isinstance(value, dict):
         for name, one in value.items():
             _refuse_unstorable(name, where)

@@ -1,4 +1,4 @@
-"""Texts: ids in them, and natural sorting."""
+"""Texts: ids in them, natural sorting, and places in errors."""
 
 from __future__ import annotations
 
@@ -22,3 +22,11 @@ def natural_key(uri: str) -> tuple[tuple[int, str], ...]:
         for part in re.split(r"(\d+)", uri)
         if part != ""
     )
+
+
+def split_location(message: str) -> tuple[str, str]:
+    """Return msgspec's sentence and its field: 'cores' of 'Expected `int`, got `str` - at `$.cores`', '' for none."""
+    sentence, at, field = message.partition(" - at `")
+    if not at or not field.endswith("`"):
+        return message, ""
+    return sentence, field.removesuffix("`").removeprefix("key in ").removeprefix("$").removeprefix(".")

@@ -1,19 +1,32 @@
-"""Days of the week as people choose them. Pure."""
+"""Days of the week as people choose them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
-from typing import Final
+from functools import reduce
+from typing import Any, Final
 
-DAYS: Final = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")  # as cron counts them
+from django.utils.translation import gettext_lazy, gettext_noop
+
+from core.language import Text, _
+
+# As cron counts them.
+NAMES: Final = (
+    gettext_noop("Sun"), gettext_noop("Mon"), gettext_noop("Tue"), gettext_noop("Wed"), gettext_noop("Thu"),
+    gettext_noop("Fri"), gettext_noop("Sat"),
+)  # fmt: skip
+DAYS: Final[Any] = tuple(map(gettext_lazy, NAMES))  # for choices
 WEEK: Final = (1, 2, 3, 4, 5, 6, 0)  # begins on Monday
 
 
-def days_label(days: Collection[int]) -> str:
+def days_label(days: Collection[int]) -> Text:
     """Return days for display: 'Mon, Wed'; 'each day' for all, or none."""
-    return ", ".join(DAYS[one] for one in WEEK if one in days) if len(set(days)) not in {0, 7} else "each day"
+    if len(set(days)) in {0, 7}:
+        return _("each day")
+    chosen = [_(NAMES[one]) for one in WEEK if one in days]
+    return reduce(lambda several, one: _("{several}, {one}", several=several, one=one), chosen)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +49,7 @@ class WeeklyTimes:
         return not self.days or day in self.days
 
     @property
-    def words(self) -> str:
+    def words(self) -> Text:
         """Return it for display: 'Sun, 02:00 to 04:00 UTC'."""
-        return f"{days_label(self.days)}, {self.begins:%H:%M} to {self.ends:%H:%M} UTC"
+        days, begins, ends = days_label(self.days), f"{self.begins:%H:%M}", f"{self.ends:%H:%M}"
+        return _("{days}, {begins} to {ends} UTC", days=days, begins=begins, ends=ends)

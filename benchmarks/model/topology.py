@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from benchmarks.model.reference_data import device_datasheet
-from core.strict_json import split_location
+from core.text import split_location
 
 LOCAL = "local"
 

@@ -16,6 +16,7 @@ from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
 
 from core.errors import Invalid
+from core.language import _
 
 # The largest row id: a database refuses larger ones.
 MAX_ID = 2**63 - 1
@@ -68,7 +69,7 @@ class BoundedPagination(LimitOffsetPagination):
         """Return the number of rows in the page."""
         limit = query_integer(request, "limit")
         if limit == 0:
-            raise Invalid("'limit' is 0.", errors={"limit": "Give a number from 1 to 1000."})
+            raise Invalid(_("'limit' is 0."), errors={"limit": _("Give a number from 1 to 1000.")})
         return self.default_limit if limit is None else min(limit, self.max_limit)
 
     def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
@@ -90,7 +91,7 @@ def query_integer(request: Request, name: str, *, was: str = "") -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= MAX_ID):
-        raise Invalid(f"'{name}' is not a number.", errors={name: "Give a whole number."})
+        raise Invalid(_("'{name}' is not a number.", name=name), errors={name: _("Give a whole number.")})
     return int(text)
 
 
@@ -98,7 +99,8 @@ def query_choice(request: Request, name: str, choices: Collection[str]) -> str |
     """Return a query parameter that is one of these texts, None when absent; raises Invalid for any other."""
     text = request.query_params.get(name)
     if text is not None and text not in choices:
-        raise Invalid(f"'{text[:50]}' is no {name}.", errors={name: f"One of {', '.join(choices)}."})
+        sentence = _("'{text}' is no {name}.", text=text[:50], name=name)
+        raise Invalid(sentence, errors={name: _("One of {choices}.", choices=", ".join(choices))})
     return text
 
 
@@ -106,13 +108,13 @@ def query_flag(request: Request, name: str) -> bool:
     """Return a boolean query parameter, False when absent; raises Invalid for anything but true and false."""
     text = request.query_params.get(name, "").lower()
     if text not in {"true", "1", "false", "0", ""}:
-        raise Invalid(f"'{name}' is neither true nor false.", errors={name: "true or false."})
+        raise Invalid(_("'{name}' is neither true nor false.", name=name), errors={name: _("true or false.")})
     return text in {"true", "1"}
 
 
 def refuse_renamed(given: Mapping[str, Any], renamed: Mapping[str, str]) -> None:
     """Raise Invalid for a former name: ignored silently, it would change the meaning of the request."""
-    errors = {old: f"'{old}' is called '{new}'." for old, new in renamed.items() if old in given}
+    errors = {old: _("'{old}' is called '{new}'.", old=old, new=new) for old, new in renamed.items() if old in given}
     if errors:
         raise Invalid(" ".join(errors.values()), errors=errors)
 
@@ -121,9 +123,8 @@ def query_search(request: Request) -> str:
     """Return the search text; raises Invalid for one that a database refuses."""
     text = request.query_params.get("search", "").strip()
     if "\x00" in text or len(text) > MAX_SEARCH_LENGTH:
-        raise Invalid(
-            "The text to search for cannot be used.", errors={"search": f"Give at most {MAX_SEARCH_LENGTH} characters."}
-        )
+        limit = _("Give at most {count} characters.", count=MAX_SEARCH_LENGTH)
+        raise Invalid(_("The text to search for cannot be used."), errors={"search": limit})
     return text
 
 

@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from core.api.fields import FORMAT, refuse_renamed
 from core.documents import unknown_name_sentence
 from core.errors import Invalid
+from core.language import _
 
 MAX_REPORTED, MAX_NAME_LENGTH = 20, 60
 PAGING = ("limit", "offset")
@@ -48,7 +49,7 @@ class StrictSerializer(serializers.BaseSerializer[Any]):
         known = [name for name, field in fields.items() if not field.read_only]
         unknown = [str(name) for name in data if name not in known][:MAX_REPORTED]
         return {
-            name[:MAX_NAME_LENGTH]: f"'{name}' is read-only: leave it out."
+            name[:MAX_NAME_LENGTH]: _("'{name}' is read-only: leave it out.", name=name)
             if name in fields
             else unknown_name_sentence(name, known)
             for name in unknown

@@ -273,7 +273,7 @@ def silence_add(*, person: User, values: SilenceValues) -> Silence:
         act.after = {
             "scope": row.scope_words, "rule": values.rule_id, "built_in": row.built_in, "severity": row.severity,
             "starts_at": row.starts_at.isoformat(), "ends_at": row.ends_at.isoformat(), "why": row.why,
-            "times": row.times.words if row.times is not None else "",
+            "times": row.times.words.english if row.times is not None else "",
         }  # fmt: skip
     return row
 
