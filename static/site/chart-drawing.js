@@ -34,7 +34,7 @@ export function lineStyles(series) {
 
 /** Draw axes, lines and limits. A view is { width, window, zone, ends, scale, ticks, gaps, ink, columns, lines,
  * limits, banded }, each line with its index in the columns (place), its colour and dash, each limit with its
- * severity. */
+ * severity and the label of it. */
 export function drawChart(context, view) {
   const { x, since, until, right } = timeScale(view.window, view.width);
   const [bottom, top] = view.ends;
@@ -52,8 +52,13 @@ export function drawChart(context, view) {
   for (const { place, colour, dash } of view.lines) {
     stroke(context, { at, mean: mean[place], gapSeconds, colour, dash }, x, y);
   }
-  for (const { value, severity } of view.limits ?? []) {
-    limitLine(context, { height: Math.round(y(value)) + 0.5, colour: view.ink[severity], text: severity }, right);
+  for (const { value, severity, label } of view.limits ?? []) {
+    const isCritical = severity === "Critical";
+    limitLine(
+      context,
+      { height: Math.round(y(value)) + 0.5, colour: view.ink[severity], text: label, isCritical },
+      right,
+    );
   }
   context.restore();
 }
@@ -119,7 +124,7 @@ function stroke(context, { at, mean, gapSeconds, colour, dash }, x, y) {
 }
 
 /** Draw the line of a limit with its severity. */
-function limitLine(context, { height, colour, text }, right) {
+function limitLine(context, { height, colour, text, isCritical }, right) {
   context.strokeStyle = context.fillStyle = colour;
   context.lineWidth = 1;
   context.setLineDash([2, 4]);
@@ -130,7 +135,7 @@ function limitLine(context, { height, colour, text }, right) {
   context.setLineDash([]);
   context.textAlign = "left";
   // Above and below: the two are often near each other.
-  context.textBaseline = text === "Critical" && height > MARGIN.top + 14 ? "bottom" : "top";
+  context.textBaseline = isCritical && height > MARGIN.top + 14 ? "bottom" : "top";
   context.fillText(text, MARGIN.left + 4, height);
 }
 

@@ -3,6 +3,7 @@
 import { DASHES, drawChart, HEIGHT } from "./chart-drawing.js";
 import { csvCell, saveBlob, saveCsv } from "./csv.js";
 import { formatTime, pageZone } from "./format.js";
+import { _ } from "./language.js";
 import { colours } from "./theme-colours.js";
 
 /** The rows of the table: the time as text (in UTC unless given), then the values of each line. */
@@ -18,11 +19,13 @@ export function tableRows({ columns: { at, mean, low, high }, scale }, timeText 
 
 const utcText = (at) => new Date(at * 1000).toISOString();
 
-/** The names of the columns, without that of the time. */
-export function columnNames({ columns, lines, options }) {
+const STATISTICS = ["low", "mean", "high"];
+
+/** The names of the columns, without that of the time; files have those of statistics in English. */
+export function columnNames({ columns, lines, options }, statistics = STATISTICS) {
   const unit = options.unit ? ` (${options.unit})` : "";
   return lines.flatMap(({ name }) =>
-    columns.lows ? ["low", "mean", "high"].map((stat) => `${name}${unit}, ${stat}`) : [`${name}${unit}`],
+    columns.lows ? statistics.map((stat) => `${name}${unit}, ${stat}`) : [`${name}${unit}`],
   );
 }
 
@@ -37,7 +40,7 @@ const fileName = ({ options }) => options.title.toLowerCase().replaceAll(/[^a-z0
 export function savePicture(chart) {
   const ratio = 2;
   const line = 20;
-  const shown = chart.lines.map((_, place) => place).filter(chart.isShown);
+  const shown = chart.lines.map((_line, place) => place).filter(chart.isShown);
   const canvas = document.createElement("canvas");
   canvas.width = chart.width * ratio;
   canvas.height = (HEIGHT + 30 + line * (shown.length + 1)) * ratio;
@@ -68,8 +71,9 @@ export function savePicture(chart) {
     context.fillText(chart.lines[place].name, 44, y);
   });
   context.fillStyle = ink.text;
+  const [since, until] = chart.window.map(formatTime);
   context.fillText(
-    `${chart.window.map(formatTime).join(" to ")} (${pageZone()})`,
+    _("{since} to {until} ({zone})", { since, until, zone: pageZone() }),
     12,
     HEIGHT + line * (shown.length + 0.5),
   );

@@ -13,8 +13,9 @@ import "./chart-print.js";
 import { charts, register, scheduleDraw, unregister } from "./chart-schedule.js";
 import { Columns } from "./columns.js";
 import { element, svgElement } from "./dom.js";
-import { formatTime, formatValue, pageZone } from "./format.js";
+import { formatTime, formatValue, pageZone, severityLabel } from "./format.js";
 import { pointByKey } from "./keyboard.js";
+import { _ } from "./language.js";
 import { colours } from "./theme-colours.js";
 
 export const MOST_LINES = 16;
@@ -49,8 +50,9 @@ export class Chart {
     this.figure = document.getElementById("chart-template").content.firstElementChild.cloneNode(true);
     this.place = this.figure.querySelector("[data-plot]");
     const { title, unit } = this.options;
+    const part = _("({shown} of {count})", { shown: this.lines.length, count });
     this.figure.querySelector("figcaption").textContent =
-      `${title}${unit ? `, ${unit}` : ""}${count > this.lines.length ? ` (${this.lines.length} of ${count})` : ""}`;
+      `${title}${unit ? `, ${unit}` : ""}${count > this.lines.length ? ` ${part}` : ""}`;
     this.canvas = document.createElement("canvas");
     this.painter = new Painter(this.canvas, this.columns);
     this.cross = element("div", { className: "chart-cross", hidden: true });
@@ -67,7 +69,7 @@ export class Chart {
     const rows = this.details.querySelector("table").parentElement;
     rows.tabIndex = 0; // it scrolls
     rows.setAttribute("role", "region");
-    rows.setAttribute("aria-label", `${title} as a table`);
+    rows.setAttribute("aria-label", _("{title} as a table", { title }));
     if (this.options.tableWords) this.details.querySelector("summary").textContent = this.options.tableWords;
     this.details.addEventListener("toggle", () => this.showTable());
     const head = this.figure.querySelector(".chart-head");
@@ -92,10 +94,11 @@ export class Chart {
 
   /** An entry of the legend: it hides and shows its line, and has the newest value, or that at the marked instant. */
   legendEntry(line, place) {
+    const hint = _("Hide or show");
     const stroke = svgElement("path", { d: "M0 2h24", "stroke-dasharray": DASHES[line.dash].join(" ") || "none" });
     const button = element(
       "button",
-      { type: "button", className: "quiet small", title: line.made ? `Hide or show. ${line.made}` : "Hide or show" },
+      { type: "button", className: "quiet small", title: line.made ? `${hint}. ${line.made}` : hint },
       svgElement("svg", { viewBox: "0 0 24 4", "aria-hidden": "true" }, stroke),
       element("span", {}, line.name),
       element("output", { ariaLive: "off" }), // it changes each second
@@ -121,10 +124,15 @@ export class Chart {
 
   /** Show the limits of its lines. */
   setLimits(limits) {
-    const words = (one) => `${one.severity} ${one.is_upper ? "above" : "below"} ${this.number(one.value)}`;
-    this.limits = [...new Map(limits.map((one) => [words(one), one])).values()].slice(0, MOST_LIMITS);
+    const words = ({ label: severity, is_upper, value }) =>
+      is_upper
+        ? _("{severity} above {value}", { severity, value: this.number(value) })
+        : _("{severity} below {value}", { severity, value: this.number(value) });
+    const labelled = limits.map((one) => ({ ...one, label: severityLabel(one.severity) }));
+    this.limits = [...new Map(labelled.map((one) => [words(one), one])).values()].slice(0, MOST_LIMITS);
     this.limitWords ??= element("p", { className: "faint made" });
-    this.limitWords.textContent = this.limits.length > 0 ? `Limits: ${this.limits.map(words).join(", ")}` : "";
+    const all = this.limits.map(words).join(", ");
+    this.limitWords.textContent = all && _("Limits: {limits}", { limits: all });
     if (this.limits.length > 0) this.legend.after(this.limitWords);
     else this.limitWords.remove();
     this.draw();
@@ -258,7 +266,7 @@ export class Chart {
     const at = this.columns.length - 1;
     this.place.setAttribute(
       "aria-label",
-      `${this.options.title} ${this.options.span}${at < 0 ? "" : `; newest ${this.values(at)}`}`,
+      `${this.options.title} ${this.options.span}${at < 0 ? "" : _("; newest {values}", { values: this.values(at) })}`,
     );
   }
 
@@ -329,7 +337,7 @@ export class Chart {
 
   togglePause() {
     this.paused = !this.paused;
-    this.button.textContent = this.paused ? "Resume" : "Pause";
+    this.button.textContent = this.paused ? _("Resume") : _("Pause");
     this.button.setAttribute("aria-pressed", String(this.paused));
     if (!this.paused) this.draw();
   }
@@ -338,7 +346,7 @@ export class Chart {
     if (!this.details.open) return;
     const table = this.details.querySelector("table");
     const row = (cells, tag) => element("tr", {}, ...cells.map((text) => element(tag, {}, text)));
-    table.tHead.replaceChildren(row(["Time", ...columnNames(this)], "th"));
+    table.tHead.replaceChildren(row([_("Time"), ...columnNames(this, [_("low"), _("mean"), _("high")])], "th"));
     const rows = tableRows(this, formatTime)
       .reverse()
       .slice(0, this.options.rows ?? 60);

@@ -1,5 +1,6 @@
 // 'Copy as curl': the act of a form as a command for the API, with the token in a variable of the shell.
 import { momentOf, pageZone } from "./format.js";
+import { _ } from "./language.js";
 
 const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
@@ -40,7 +41,7 @@ export function curlCommand(method, address, body) {
 /** The name and values of a field: `name`, `{other}` (what the field `other` names), `name:start` or `name!start`. */
 export function fieldValues(field, given) {
   const [, known, sign, start] = field.match(/^([^:!]*)([:!]?)(.*)$/);
-  const name = known.replace(/^\{(.*)\}$/, (_, other) => given.get(other));
+  const name = known.replace(/^\{(.*)\}$/, (_whole, other) => given.get(other));
   const values = given.getAll(name).filter((value) => !sign || value.startsWith(start) === (sign === ":"));
   return [name, sign === ":" ? values.map((value) => value.slice(start.length)) : values];
 }
@@ -62,12 +63,12 @@ async function copy(button) {
   const command = curlCommand(method, new URL(path, location.href).href, body);
   // Browsers have no clipboard for sites without TLS.
   if (!navigator.clipboard) {
-    prompt("Copy the command:", command);
+    prompt(_("Copy the command:"), command);
     return;
   }
   await navigator.clipboard.writeText(command);
   const words = button.textContent;
-  button.textContent = "Copied";
+  button.textContent = _("Copied");
   setTimeout(() => {
     button.textContent = words;
   }, 2000);

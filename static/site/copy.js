@@ -1,4 +1,6 @@
 // Buttons that copy a text of the page: `data-copy` is the id of its element.
+import { _ } from "./language.js";
+
 const COPIED_SECONDS = 2;
 
 async function copy(button, source) {
@@ -6,12 +8,12 @@ async function copy(button, source) {
   const before = words.textContent;
   try {
     await navigator.clipboard.writeText(source.value ?? source.textContent);
-    words.textContent = "Copied";
+    words.textContent = _("Copied");
   } catch {
     // Over plain HTTP, and without leave, there is no clipboard: the text is selected instead.
     if (source.select) source.select();
     else getSelection().selectAllChildren(source);
-    words.textContent = "Press Ctrl+C";
+    words.textContent = _("Press Ctrl+C");
   }
   setTimeout(() => {
     words.textContent = before;

@@ -1,5 +1,8 @@
 // Values, times and names as text.
-const LINK_STATES = ["no link", "down", "starting", "training", "up"];
+import { _ } from "./language.js";
+
+const LINK_STATES = [_("no link"), _("down"), _("starting"), _("training"), _("up")];
+const SEVERITIES = { Critical: _("Critical"), Warning: _("Warning") };
 // As many decimals as a reading is accurate to, always the same: figures in a column do not jump.
 const DECIMALS = { "°C": 1, "%": 0, W: 0, rpm: 0, V: 2, A: 1, kWh: 2, lanes: 0, "Gb/s": 0, "": 0 };
 const DURATIONS = [
@@ -11,16 +14,19 @@ const DURATIONS = [
 
 /** A value with its unit, '41.0 °C'; 'no value' for NaN. */
 export function formatValue(value, unit) {
-  if (!Number.isFinite(value)) return "no value";
+  if (!Number.isFinite(value)) return _("no value");
   if (unit === "state") return LINK_STATES[value] ?? String(value);
   if (unit === "B/s") return `${(value / 1e9).toFixed(2)} GB/s`;
   return `${value.toFixed(DECIMALS[unit] ?? 1)} ${unit}`.trim();
 }
 
+/** The label of a severity. */
+export const severityLabel = (severity) => SEVERITIES[severity] ?? severity;
+
 /** '10 s', '15 min', '6 h', '30 d', 'year'. */
 export function formatDuration(seconds) {
   const [size, unit] = DURATIONS.find(([one]) => seconds >= one && seconds % one === 0) ?? [1, "s"];
-  if (unit === "year" && seconds === size) return unit;
+  if (unit === "year" && seconds === size) return _("year");
   return `${Math.round((seconds / size) * 10) / 10} ${unit}`;
 }
 

@@ -1,5 +1,6 @@
 // Parts of a page that the server renders at an address of their own.
 import { element } from "./dom.js";
+import { _ } from "./language.js";
 
 const requests = new WeakMap(); // part -> number of its newest request
 
@@ -52,7 +53,10 @@ export async function sendForm(form, submitter, by, lost) {
       headers: { "X-Requested-With": by, Accept: "application/json" },
     });
     if (!answer.headers.get("Content-Type")?.startsWith("application/json")) {
-      return { done: false, sentence: "That did not work. Load the page again, and sign in if it asks for it." };
+      return {
+        done: false,
+        sentence: _("That did not work. Load the page again, and sign in if it asks for it."),
+      };
     }
     return { ...(await answer.json()), done: answer.ok };
   } catch {

@@ -1,6 +1,8 @@
 // The bell in the header of every page: how many alerts fire and how severe they are, which own work has ended, and
 // both as a list. It dispatches "falconweb:alarm" on the document; see worstSeverity.
 import { element } from "./dom.js";
+import { severityLabel } from "./format.js";
+import { _, _n } from "./language.js";
 
 const EVERY = 15_000; // ms
 const HIDDEN_EVERY = 60_000; // ms, in a tab out of sight
@@ -18,28 +20,26 @@ let isStopped = false;
 /** The worst status that the person may see, without what has been acknowledged: "Critical", "Warning" or "". */
 export const worstSeverity = () => severity;
 
-const counted = (count, one, several) => `${count} ${count === 1 ? one : several}`;
-
 function alertEntry(alert) {
   const className = alert.severity.toLowerCase();
   const sign = element("span", { className, ariaHidden: "true" }, SIGNS[alert.severity] ?? "○");
-  const state = alert.acknowledged ? ", acknowledged" : "";
+  const named = { severity: severityLabel(alert.severity), subject: alert.subject, ago: alert.ago };
+  const about = alert.acknowledged
+    ? _("{severity}, {subject}, acknowledged, {ago}", named)
+    : _("{severity}, {subject}, {ago}", named);
   const words = element(
     "span",
     {},
     element("span", {}, `${alert.title}${alert.value ? `: ${alert.value}` : ""}`),
-    element("small", {}, `${alert.severity}, ${alert.subject}${state}, ${alert.ago}`),
+    element("small", {}, about),
   );
   return element("li", {}, element("a", { href: alert.url }, sign, words));
 }
 
 function workEntry(work) {
-  const words = element(
-    "span",
-    {},
-    element("span", {}, work.words),
-    element("small", {}, `${work.state}, ${work.ago}${work.is_new ? ", new" : ""}`),
-  );
+  const { state, ago } = work;
+  const about = work.is_new ? _("{state}, {ago}, new", { state, ago }) : _("{state}, {ago}", { state, ago });
+  const words = element("span", {}, element("span", {}, work.words), element("small", {}, about));
   const sign = element("span", { className: `state ${work.look}`, ariaHidden: "true" });
   return element("li", { className: work.is_new ? "new" : "" }, element("a", { href: work.url }, sign, words));
 }
@@ -49,13 +49,13 @@ function showMenu(found) {
   const count = alerts + found.unseen;
   menu.classList.toggle("critical", found.worst === "Critical");
   const name = [
-    `${counted(alerts, "alert", "alerts")}, ${found.critical} critical`,
-    `${found.unseen} new of your work`,
+    _n("{count} alert, {critical} critical", "{count} alerts, {critical} critical", alerts, found),
+    _("{unseen} new of your work", found),
   ].join(", ");
   menu.querySelector("summary").title = name;
   menu.querySelector("[data-count]").textContent = count ? `${SIGNS[found.worst] ?? ""} ${count}`.trim() : "";
-  menu.querySelector("[data-name]").textContent = `Notifications: ${name}`;
-  const all = alerts > found.alerts.length ? `All ${alerts} alerts` : "All alerts";
+  menu.querySelector("[data-name]").textContent = _("Notifications: {what}", { what: name });
+  const all = alerts > found.alerts.length ? _("All {count} alerts", { count: alerts }) : _("All alerts");
   const link = element("li", {}, element("a", { href: "/alerts/" }, all));
   const [firing, work] = menu.querySelectorAll("ul");
   firing.replaceChildren(...found.alerts.map(alertEntry), link);

@@ -1,6 +1,7 @@
 // The search of the site: a dialog with a combobox, whose listbox the server renders; see the combobox pattern of
 // ARIA. The focus stays in the field, and the chosen option is named by aria-activedescendant.
 import { loadFragment } from "./fragment.js";
+import { _, _n } from "./language.js";
 
 const DELAY = 120; // ms after the last key
 const STEPS = { ArrowDown: 1, ArrowUp: -1 };
@@ -29,7 +30,7 @@ async function load() {
   clearTimeout(timer);
   const words = field.value.trim();
   const address = `${dialog.dataset.address}?${new URLSearchParams({ q: words })}`;
-  await loadFragment(list, address, "The site does not answer. Try again.");
+  await loadFragment(list, address, _("The site does not answer. Try again."));
   if (words !== field.value.trim()) return; // the next load shows its own
   isPending = false;
   const failure = list.querySelector(".notice")?.textContent;
@@ -37,7 +38,7 @@ async function load() {
   const count = options().length;
   list.scrollTop = 0;
   choose(0);
-  const found = count ? `${count} ${count === 1 ? "result" : "results"}` : `Nothing found for “${words}”.`;
+  const found = count ? _n("{count} result", "{count} results", count) : _("Nothing found for “{words}”.", { words });
   status.textContent = failure ?? (words && found);
   document.getElementById("palette-scope").hidden = Boolean(words) && count > 0;
 }

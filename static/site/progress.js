@@ -1,4 +1,6 @@
 // A plan or a run under way: its status is read aloud, and its seconds are counted between refreshes.
+import { _ } from "./language.js";
+
 const ANNOUNCE_EVERY = 5000; // ms: more would flood a screen reader
 let announcedAt = 0;
 let refreshedAt = performance.now();
@@ -21,5 +23,5 @@ export function showElapsed() {
   const place = document.querySelector("[data-seconds]");
   if (!place) return;
   const seconds = Number(place.dataset.seconds) + (performance.now() - refreshedAt) / 1000;
-  place.textContent = `${Math.round(seconds)} s so far`;
+  place.textContent = _("{seconds} s so far", { seconds: Math.round(seconds) });
 }

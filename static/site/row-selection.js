@@ -1,5 +1,7 @@
 // Rows of a table that are selected for one button: they are counted, and stay selected when the page is refreshed.
 // A form with data-choose="name" has a checkbox of that name in each row, and a bar marked with data-chosen.
+import { _n } from "./language.js";
+
 const selected = new Set(); // values of the checkboxes
 const typed = new Map(); // what is typed into the bar, by the field's id
 const form = () => document.querySelector("[data-choose]");
@@ -10,7 +12,7 @@ function show() {
   if (!bar) return;
   const count = bar.querySelector("[data-chosen-words]");
   count.dataset.none ??= count.textContent;
-  const words = selected.size === 0 ? count.dataset.none : `${selected.size} chosen.`;
+  const words = selected.size === 0 ? count.dataset.none : _n("{count} chosen.", "{count} chosen.", selected.size);
   if (count.textContent !== words) count.textContent = words;
   for (const button of bar.querySelectorAll("button")) button.disabled = selected.size === 0;
   bar.classList.toggle("held", selected.size > 0);
