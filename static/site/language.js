@@ -1,5 +1,5 @@
-// Texts in the reader's language, with values by name. Pages in another language than English load its catalogue before
-// any module (see base.html); `_` and `_n` are what translators' tools look for.
+// Texts in the reader's language, with values by name. Pages in another language than English load its catalogue
+// before any module (see base.html); `_` and `_n` are what translators' tools look for.
 
 const filled = (text, values) => text.replace(/\{(\w+)\}/g, (_whole, name) => values[name]);
 
