@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import models
 
 from core.errors import Unavailable
+from core.language import _, gettext_noop
 
 
 def encrypt(text: str) -> str:
@@ -16,14 +17,18 @@ def encrypt(text: str) -> str:
     return _keys().encrypt(text.encode()).decode()
 
 
-def decrypt(token: str, *, of: str = "this chassis", kind: str = "password") -> str:
+def decrypt(token: str, *, of: str = gettext_noop("this chassis"), kind: str = gettext_noop("password")) -> str:
     """Return the plain text; raises Unavailable, which names it, when none of the site's keys fits."""
     try:
         return _keys().decrypt(token.encode()).decode()
     except InvalidToken as error:
         raise Unavailable(
-            f"The stored {kind} of {of} cannot be decrypted with the site's key. "
-            f"Restore FALCONWEB_CREDENTIALS_KEY, or enter the {kind} again."
+            _(
+                "The stored {kind} of {of} cannot be decrypted with the site's key. "
+                "Restore FALCONWEB_CREDENTIALS_KEY, or enter the {kind} again.",
+                kind=_(kind),
+                of=_(of),
+            )
         ) from error
 
 
@@ -61,4 +66,8 @@ class SecretHolder(models.Model):
 
     def secret(self) -> str:
         """Return the secret, decrypted; raises Unavailable when the key does not fit."""
-        return decrypt(self.secret_encrypted, of=self.described_as, kind="secret") if self.secret_encrypted else ""
+        return (
+            decrypt(self.secret_encrypted, of=self.described_as, kind=gettext_noop("secret"))
+            if self.secret_encrypted
+            else ""
+        )

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from django.utils.translation import gettext_noop
 
-from core.language import _
+from core.language import _, gettext_noop
 
 MAX_PROBLEMS = 100
 

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import SplitResult, quote, urlsplit
 
-from django.utils.translation import gettext_noop
-
 from core.addresses import host_refusal_reason, refusal_reason
 from core.errors import FalconWebError, Invalid
-from core.language import _
+from core.language import _, gettext_noop
 
 MAX_ADDRESS_LENGTH = 2000
 SYSLOG_PORTS = {"udp": 514, "tcp": 601, "tls": 6514}  # RFC 5426, RFC 6587, RFC 5425

@@ -8,9 +8,8 @@ import re
 from typing import Any, Final, TypeVar
 
 import msgspec
-from django.utils.translation import gettext_noop
 
-from core.language import _
+from core.language import _, gettext_noop
 from core.text import split_location
 
 Shape = TypeVar("Shape")

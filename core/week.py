@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
-from functools import reduce
-from typing import Any, Final
+from typing import Final
 
-from django.utils.translation import gettext_lazy, gettext_noop
-
-from core.language import Text, _
+from core.language import Text, _, gettext_noop, joined
 
 # As cron counts them.
-NAMES: Final = (
+DAYS: Final = (
     gettext_noop("Sun"), gettext_noop("Mon"), gettext_noop("Tue"), gettext_noop("Wed"), gettext_noop("Thu"),
     gettext_noop("Fri"), gettext_noop("Sat"),
 )  # fmt: skip
-DAYS: Final[Any] = tuple(map(gettext_lazy, NAMES))  # for choices
 WEEK: Final = (1, 2, 3, 4, 5, 6, 0)  # begins on Monday
 
 
@@ -25,8 +21,7 @@ def days_label(days: Collection[int]) -> Text:
     """Return days for display: 'Mon, Wed'; 'each day' for all, or none."""
     if len(set(days)) in {0, 7}:
         return _("each day")
-    chosen = [_(NAMES[one]) for one in WEEK if one in days]
-    return reduce(lambda several, one: _("{several}, {one}", several=several, one=one), chosen)
+    return joined((_(DAYS[one]) for one in WEEK if one in days), ", ")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,11 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
-from django.utils.translation import gettext_noop
+
+from core.language import gettext_noop
 
 ZONE_COOKIE: Final = "zone"
 MINUTE: Final = "%Y-%m-%d %H:%M %Z"  # a form of local_words
-UNCLEAR: Final = "comes twice or not at all, as the clocks change. Give an earlier or a later one."
 UNCLEAR_TIME: Final = gettext_noop(
     "This time comes twice or not at all, as the clocks change. Give an earlier or a later one."
 )

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from django.http import HttpRequest
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
-from django.utils.translation import gettext_noop
 
 from accounts.approvals.selectors import waiting_count
 from accounts.declaration import Declaration, MenuEntry, declaration_of
 from accounts.models import User
 from accounts.second_factor.selectors import must_enrol
+from core.language import gettext_noop
 from core.zones import zone_label, zone_name
 from falconweb import __version__
 from falconweb.texts import texts_version

@@ -11,13 +11,12 @@ from typing import Any, Final
 from django.db.models import Case, F, Func, IntegerField, Q, QuerySet, TextField, Value, When
 from django.db.models.functions import Coalesce, Length
 from django.urls import reverse
-from django.utils.translation import gettext_noop
 
 from accounts.declaration import Audience
 from accounts.models import Tenant, User
 from accounts.visibility import RestrictedQuerySet
 from benchmarks.runs.models import Run
-from core.language import _
+from core.language import _, gettext_noop
 from core.text import natural_key
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot
 from fabric.operations.models import Plan

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from django.urls import reverse
-from django.utils.translation import gettext_noop
 
 from accounts.models import User
 from core.errors import Invalid
-from core.language import _
+from core.language import _, gettext_noop
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from django.core.signals import got_request_exception
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.log import log_response
-from django.utils.translation import gettext_noop
 from rest_framework import exceptions
 from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
@@ -25,7 +24,7 @@ from accounts.approvals.services import ApprovalNeeded
 from accounts.audit.context import complete_origin, new_request_id, request_id
 from core.api.requests import sentence_by_field
 from core.errors import FalconWebError, Unavailable
-from core.language import _, english
+from core.language import _, english, gettext_noop
 from core.sqlite_damage import has_no_table, is_damage, known_damage
 from falconweb.api.authentication import SAFE_METHODS
 from telemetry.store.renewal import database_file
@@ -83,8 +82,7 @@ def problem_response(exception: Exception, context: dict[str, Any]) -> Response:
 
 
 def _site_problem(error: FalconWebError) -> Response:
-    complete_origin(sentence=error.sentence)
-    answer = _problem(error.status, error.sentence, error.code, **error.details)
+    answer = _refusal(error.status, error.sentence, error.code, **error.details)
     if error.status == HTTPStatus.SERVICE_UNAVAILABLE and error.retry_helps:
         answer["Retry-After"] = RETRY_AFTER
     return answer
@@ -94,14 +92,14 @@ def _framework_problem(exception: Exception, answer: Response) -> Response:
     if isinstance(exception, exceptions.ValidationError):
         errors = sentence_by_field(answer.data)
         whole = errors.pop("non_field_errors", None)
-        return _problem(400, whole or _(INVALID_FIELDS), "invalid", **({"errors": errors} if errors else {}))
+        return _refusal(400, whole or _(INVALID_FIELDS), "invalid", **({"errors": errors} if errors else {}))
     if isinstance(exception, Http404):
-        return _problem(404, _("There is no such thing, or you may not see it."), "not_found")
+        return _refusal(404, _("There is no such thing, or you may not see it."), "not_found")
     if isinstance(exception, PermissionDenied):
-        return _problem(403, _("You may not do this."), "forbidden")
+        return _refusal(403, _("You may not do this."), "forbidden")
     detail = exception.detail if isinstance(exception, exceptions.APIException) else ""
     code = str(exception.get_codes() if isinstance(exception, exceptions.APIException) else "error")
-    return _problem(answer.status_code, str(detail), CODES.get(code, code))
+    return _refusal(answer.status_code, str(detail), CODES.get(code, code))
 
 
 def _unexpected_problem(exception: Exception, request: Any) -> Response:
@@ -117,8 +115,12 @@ def _unexpected_problem(exception: Exception, request: Any) -> Response:
     return made
 
 
-def _problem(status: int, sentence: str, code: str, **details: Any) -> Response:
+def _refusal(status: int, sentence: str, code: str, **details: Any) -> Response:
     complete_origin(sentence=english(sentence))
+    return _problem(status, sentence, code, **details)
+
+
+def _problem(status: int, sentence: str, code: str, **details: Any) -> Response:
     return Response(problem_document(status, sentence, code, **details), status=status, content_type=CONTENT_TYPE)
 
 
