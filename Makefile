@@ -24,7 +24,7 @@ CATALOGUES := $(patsubst %.po,%.mo,$(wildcard locale/*/LC_MESSAGES/*.po))
 # With --check it only says whether a catalogue would change.
 define READ_TEXTS
 mkdir -p var; for of in django:pages djangojs:scripts; do domain=$${of%:*}; \
-$(VENV)/bin/pybabel -q extract -F locale/$${of#*:}.toml -k gettext_lazy -k gettext_noop -k _n:1,2 -k MenuEntry --no-wrap --add-location=file \
+$(VENV)/bin/pybabel -q extract -F locale/$${of#*:}.toml -k gettext_lazy -k gettext_noop -k _n:1,2 -k MenuEntry -k Refusal --no-wrap --add-location=file \
 	--sort-by-file -o var/$$domain.pot . && \
 $(VENV)/bin/pybabel -q update $(1) -D $$domain -i var/$$domain.pot -d locale --no-wrap --ignore-obsolete --no-fuzzy-matching \
 	--ignore-pot-creation-date || exit 1; done

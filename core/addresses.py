@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import dataclass
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 # Translators carry an IPv4 address in the last four bytes (RFC 6052, RFC 8215, RFC 2765).
@@ -16,29 +17,36 @@ METADATA_ADDRESSES = frozenset(
 )  # fmt: skip
 
 
-def host_refusal_reason(host: str) -> str:
-    """Return why a host that is written as an address is refused; '' for an allowed one and for a name."""
-    try:
-        ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return ""
-    return refusal_reason(host)
+@dataclass(frozen=True)
+class Refusal:
+    """Why a number is refused: a message with its place, for `make texts` too, since Django is not imported here."""
+
+    message: str
+    number: str
 
 
-def refusal_reason(number: str) -> str:
-    """Return why an address such as '169.254.169.254' is refused; '' where it is allowed."""
+def refusal(number: str) -> Refusal | None:
+    """Return why an address such as '169.254.169.254' is refused; None where it is allowed."""
     try:
         address: Address = ipaddress.ip_address(number.partition("%")[0])
     except ValueError:
-        return f"{number[:60]} is not a network address."
+        return Refusal("{number} is not a network address.", number[:60])
     for one in _embedded_addresses(address):
         if one.is_link_local:
-            return f"{number} is a link-local address. Nothing is sent there."
+            return Refusal("{number} is a link-local address. Nothing is sent there.", number)
         if one in METADATA_ADDRESSES:
-            return f"{number} is a cloud metadata service with credentials of this machine. Nothing is sent there."
+            return Refusal(
+                "{number} is a cloud metadata service with credentials of this machine. Nothing is sent there.", number
+            )
         if one.is_unspecified or one.is_multicast or one == ipaddress.ip_address("255.255.255.255"):
-            return f"{number} is not the address of a single machine."
-    return ""
+            return Refusal("{number} is not the address of a single machine.", number)
+    return None
+
+
+def refusal_reason(number: str) -> str:
+    """Return why an address is refused, in English; '' where it is allowed."""
+    found = refusal(number)
+    return found.message.format(number=found.number) if found else ""
 
 
 def _embedded_addresses(address: Address) -> list[Address]:

@@ -7,13 +7,14 @@ rebinding) cannot redirect it.
 from __future__ import annotations
 
 import email.utils
+import ipaddress
 import math
 import socket
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import SplitResult, quote, urlsplit
 
-from core.addresses import host_refusal_reason, refusal_reason
+from core.addresses import refusal
 from core.errors import FalconWebError, Invalid
 from core.language import _, gettext_noop
 
@@ -112,8 +113,8 @@ def resolve_peers(endpoint: DeliveryEndpoint) -> list[Peer]:
     refused = ""
     peers = []
     for family, _kind, _protocol, _name, address in found:
-        if sentence := refusal_reason(str(address[0])):
-            refused = sentence
+        if why := refusal(str(address[0])):
+            refused = _(why.message, number=why.number)
         else:
             peers.append(Peer(family, address))
     if not peers:
@@ -158,6 +159,16 @@ def _endpoint(parts: SplitResult, ports: dict[str, int], path: str) -> DeliveryE
 
 def _invalid_address(sentence: str) -> Invalid:
     return Invalid(sentence, errors={"address": sentence})
+
+
+def host_refusal_reason(host: str) -> str:
+    """Return why a host that is written as an address is refused; '' for an allowed one and for a name."""
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return ""
+    found = refusal(host)
+    return _(found.message, number=found.number) if found else ""
 
 
 def retry_after_seconds(header: str | None, now: float, *, most: float = 3600.0) -> float | None:

@@ -19,6 +19,7 @@ from django.urls import Resolver404, re_path, resolve
 from accounts.declaration import declaration_of
 from accounts.sign_in.security import SessionStore
 from core.errors import FalconWebError, TooLarge, TooSlow
+from core.language import gettext_noop
 from core.threads import run_in_thread
 from falconweb.api.authentication import find_token
 from falconweb.middleware import BODY_REFUSED
@@ -31,11 +32,12 @@ Application = Callable[[Any, Any, Any], Awaitable[Any]]
 
 NOT_FOUND_CLOSE_CODE = 4404
 MAX_BODY_BYTES = 2_560 * 2**10
-SITE_LIMIT = (MAX_BODY_BYTES, f"This request is larger than {MAX_BODY_BYTES // 2**10} KiB: send less at once.")
+# Sentences without values: the language of the person is known once they are handled, see refused_body_middleware.
+SITE_LIMIT = (MAX_BODY_BYTES, gettext_noop("This request is larger than 2560 KiB: send less at once."))
 STRANGER_BYTES, STRANGER_SECONDS = 64 * 2**10, 20.0  # of a whole body without a sign-in
 STRANGER_LIMIT = (
     STRANGER_BYTES,
-    f"Nobody is signed in, and such a request has {STRANGER_BYTES // 2**10} KiB at most. Sign in and do it again.",
+    gettext_noop("Nobody is signed in, and such a request has 64 KiB at most. Sign in and do it again."),
 )
 # A refused body is read and discarded up to this size, so that its sender gets the answer.
 MAX_DRAINED_BYTES = 64 * 2**20
@@ -121,7 +123,7 @@ class _BodyReader:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
-            await self._admit(TooSlow(f"This request did not arrive within {STRANGER_SECONDS:g} s: send it again."))
+            await self._admit(TooSlow(gettext_noop("This request did not arrive within 20 s: send it again.")))
             message = await self._receive()
         self.more = message.get("more_body", False)
         self._received += len(message.get("body", b""))

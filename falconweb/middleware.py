@@ -231,6 +231,7 @@ def refused_body_middleware(get_response: GetResponse) -> GetResponse:
         with suppress(Resolver404):
             # For the audit log, which records attempts.
             request.resolver_match = resolve(request.path_info)
+        refused.sentence = _(refused.sentence)
         return error_response(request, refused)
 
     return middleware

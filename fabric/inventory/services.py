@@ -24,7 +24,7 @@ from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import User
 from accounts.visibility import row_or_404
 from core import credentials
-from core.addresses import host_refusal_reason
+from core.endpoints import host_refusal_reason
 from core.errors import Conflict, Forbidden, Invalid, Unavailable
 from core.language import _, gettext_noop
 from fabric.bmc.client import BmcClient
