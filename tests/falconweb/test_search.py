@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.urls import reverse
+from django.utils import translation
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import Role, Tenant, User
@@ -124,3 +125,12 @@ def test_without_words_there_are_the_actions(lab: Lab) -> None:
     text = page_text(lab.clients["administrator"].get(reverse("search")))
     assert 'role="option"' in text
     assert "Add chassis" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "label", "page"), [("add ch", "Actions", "fabric:chassis_add"), ("audit", "Pages", "accounts:audit")]
+)
+def test_what_an_entry_is_called_in_english_finds_it_in_any_language(words: str, label: str, page: str) -> None:
+    person = User.objects.create_user("ada", role=Role.ADMINISTRATOR)
+    with translation.override("de"):
+        assert reverse(page) in [hit.url for hit in found(person, words)[label]]
