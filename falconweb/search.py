@@ -199,9 +199,9 @@ def _named(label: str, detail: str, url: str, words: Sequence[str]) -> Iterator[
     """Yield the hit of an entry whose label and detail have all of the words, in English too."""
     here, there = _(label), _(detail) if detail else ""
     labels = {here.casefold(), label.casefold()}
-    shown = " ".join((*labels, there.casefold(), detail.casefold()))
+    texts = {f"{here} {there}".casefold(), f"{label} {detail}".casefold()}
     phrase = " ".join(words).casefold()
-    if all(word.casefold() in shown for word in words):
+    if any(all(word.casefold() in text for word in words) for text in texts):
         is_prefix = any(one.startswith(phrase) for one in labels)
         yield SearchHit(here, there, url, EXACT if phrase in labels else PREFIX if is_prefix else INSIDE)
 
