@@ -16,6 +16,7 @@ from rest_framework.exceptions import Throttled
 from accounts.models import Token, User
 from accounts.sign_in.security import client_address
 from core.counters import count_in_period
+from core.language import _
 
 WINDOW_SECONDS: Final = 60
 
@@ -40,4 +41,4 @@ def _limit(sender: str, most: int) -> None:
     # /healthz says that Redis is away: no line of the log for each request.
     count = count_in_period(key, 2 * WINDOW_SECONDS, "a request", level=logging.DEBUG)
     if count is not None and count > most:
-        raise Throttled(wait=WINDOW_SECONDS - passed, detail="These are too many requests.")
+        raise Throttled(wait=WINDOW_SECONDS - passed, detail=_("These are too many requests."))
