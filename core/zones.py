@@ -13,7 +13,9 @@ from django.utils.dateparse import parse_date, parse_datetime
 from core.language import gettext_noop
 
 ZONE_COOKIE: Final = "zone"
-MINUTE: Final = "%Y-%m-%d %H:%M %Z"  # a form of local_words
+# Forms of local_words.
+MINUTE: Final = "%Y-%m-%d %H:%M %Z"
+CLOCK: Final = "%H:%M:%S %Z"
 UNCLEAR_TIME: Final = gettext_noop(
     "This time comes twice or not at all, as the clocks change. Give an earlier or a later one."
 )

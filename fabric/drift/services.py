@@ -21,6 +21,7 @@ from core.database import natural
 from core.errors import Conflict, Forbidden, Invalid, NotFound
 from core.language import _, joined
 from core.threads import run_in_thread
+from core.zones import CLOCK, local_words
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import BmcError
 from fabric.bmc.log_search import LogEntry, read_log_entries
@@ -281,7 +282,7 @@ def _reapply_obstacle(row: Drift, visibility: DriftVisibility) -> str:
 
 
 def _ended_sentence(row: Drift) -> str:
-    when = f"{row.ended_at:%H:%M:%S} UTC" if row.ended_at else _("meanwhile")
+    when = local_words(row.ended_at, CLOCK) if row.ended_at else _("meanwhile")
     values = {"part": row.what, "name": row.ended_by_name or _("somebody"), "time": when}
     match row.end:
         case Drift.End.ACCEPTED:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from core.language import Text, _, english
+from core.zones import MINUTE, local_words
 
 Month = tuple[int, int]  # year, month
 
@@ -105,8 +106,8 @@ def seconds_by_month(spans: Iterable[TimeSpan], *, within: TimeSpan) -> dict[Mon
 
 
 def format_instant(at: datetime) -> str:
-    """Return an instant in the format of sentences."""
-    return f"{at:%Y-%m-%d %H:%M} UTC"
+    """Return an instant in the format of sentences, in the reader's zone."""
+    return local_words(at, MINUTE)
 
 
 def end_label(at: datetime | None) -> Text:

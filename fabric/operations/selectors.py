@@ -17,6 +17,7 @@ from accounts.audit.services import target_of
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.language import _, gettext_noop
+from core.zones import CLOCK, local_words
 from fabric.agents.selectors import DeviceOnHost, devices_on_hosts, holders_label, uncertainty_label
 from fabric.inventory.labels import host_port_name, may_name_host
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort
@@ -249,8 +250,8 @@ def open_operation_sentence(what: str, operation: Operation, person: User | None
     if person is not None and not Operation.objects.visible_to(person).filter(pk=operation.pk).exists():
         return _("{what} is taken: another operation has not ended.", what=what)
     return _(
-        "{what} is taken: {person} asked at {time} UTC to '{summary}', which has not ended.",
-        what=what, person=operation.requested_by_name, time=f"{operation.requested_at:%H:%M:%S}",
+        "{what} is taken: {person} asked at {time} to '{summary}', which has not ended.",
+        what=what, person=operation.requested_by_name, time=local_words(operation.requested_at, CLOCK),
         summary=operation.summary,
     )  # fmt: skip
 

@@ -21,6 +21,7 @@ from core.errors import Conflict, FalconWebError, Forbidden, InUse, Invalid, Not
 from core.failpoints import failpoint
 from core.idempotency import find_replayed, request_digest
 from core.language import _, english, gettext_noop
+from core.zones import CLOCK, local_words
 from fabric.agents.selectors import devices_on_hosts, holders_label, uncertainty_label
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.labels import host_port_name, may_name_host, monitored_only_reason, no_endpoint_reason
@@ -347,8 +348,8 @@ def _moved_sentence(device: Device, person: User) -> str:
     if last is None or last.finished_at is None:
         return _("{name} is not where you saw it: it is {place} now.", name=device.name, place=_place(device.host_port))
     return _(
-        "{name} is not where you saw it: {person} changed it at {time} UTC; it is {place} now.",
-        name=device.name, person=last.requested_by_name, time=f"{last.finished_at:%H:%M:%S}",
+        "{name} is not where you saw it: {person} changed it at {time}; it is {place} now.",
+        name=device.name, person=last.requested_by_name, time=local_words(last.finished_at, CLOCK),
         place=_place(device.host_port),
     )  # fmt: skip
 
