@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from django.utils import translation
+try:
+    from django.apps import apps
+    from django.utils import translation
+
+    HAS_DJANGO = True
+except ImportError:  # a machine without the site, that prints a specification
+    HAS_DJANGO = False
 
 SOURCE_LANGUAGE: Final = "en"  # the language of the code: of logs, files, mails to an account without a choice
 
@@ -23,12 +29,13 @@ class Text(str):
 
 def _(message: str, /, **values: Any) -> Text:
     """Return a message in the reader's language, with its values: `_("{size} is free on {host}.", size=…, host=…)`."""
-    return _text(translation.gettext(message), message, values)
+    return _text(translation.gettext(message) if _has_languages() else message, message, values)
 
 
 def _n(one: str, many: str, count: int, /, **values: Any) -> Text:
     """Return a message for a number of things, its value `count`: `_n("{count} GPU", "{count} GPUs", 4)`."""
-    found, english = translation.ngettext(one, many, count), one if count == 1 else many
+    english = one if count == 1 else many
+    found = translation.ngettext(one, many, count) if _has_languages() else english
     return _text(found, english, {"count": count, **values})
 
 
@@ -54,6 +61,11 @@ def join_words(names: list[str]) -> str:
     """Return 'a', 'a and b' or 'a, b and c'."""
     *others, last = names
     return _("{others} and {last}", others=joined(others, ", "), last=last) if others else last
+
+
+def _has_languages() -> bool:
+    """Whether the site is set up; all is English before, and where only a command of it runs."""
+    return HAS_DJANGO and apps.ready
 
 
 def _text(found: str, message: str, values: dict[str, Any]) -> Text:

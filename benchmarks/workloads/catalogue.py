@@ -27,6 +27,7 @@ from benchmarks.workloads.definitions import (
     spec_of_workload,
     transformer_parameters,
 )
+from core.language import _, gettext_noop
 from hostwire.training import Spec
 
 # On the CPU, two processes over gloo, one thread each: small machines run several of them.
@@ -50,10 +51,12 @@ _WORKLOADS = (
         name="mobilenet_v2",
         title="MobileNetV2",
         family="vision",
-        samples="images",
-        about="Classifies images with few multiplications; the input often limits it. 3.4 million parameters.",
-        source="Sandler and others, MobileNetV2, CVPR 2018; model class of transformers.",
-        data_set="ImageNet sizes, random pixels",
+        samples=gettext_noop("images"),
+        about=gettext_noop(
+            "Classifies images with few multiplications; the input often limits it. 3.4 million parameters."
+        ),
+        source=gettext_noop("Sandler and others, MobileNetV2, CVPR 2018; model class of transformers."),
+        data_set=gettext_noop("ImageNet sizes, random pixels"),
         depth=53,
         parameters=(image_parameter(224), classes_parameter(1000), WIDTH),
         presets={
@@ -67,10 +70,10 @@ _WORKLOADS = (
         name="resnet50",
         title="ResNet-50",
         family="vision",
-        samples="images",
-        about="Classifies images; the common yardstick of training. 25.6 million parameters.",
-        source="He and others, Deep residual learning, CVPR 2016; model class of transformers.",
-        data_set="ImageNet sizes, random pixels",
+        samples=gettext_noop("images"),
+        about=gettext_noop("Classifies images; the common yardstick of training. 25.6 million parameters."),
+        source=gettext_noop("He and others, Deep residual learning, CVPR 2016; model class of transformers."),
+        data_set=gettext_noop("ImageNet sizes, random pixels"),
         depth=50,
         parameters=(image_parameter(224), classes_parameter(1000), WIDTH),
         presets={
@@ -84,10 +87,14 @@ _WORKLOADS = (
         name="yolov5l",
         title="YOLOv5-L",
         family="detection",
-        samples="images",
-        about="Finds objects in images: a CSP backbone, a path aggregation neck, three scales. 47 million parameters.",
-        source="Layer graph written from the public description of YOLOv5, releases 4 and 5; loss over random boxes.",
-        data_set="COCO sizes, random pixels and boxes",
+        samples=gettext_noop("images"),
+        about=gettext_noop(
+            "Finds objects in images: a CSP backbone, a path aggregation neck, three scales. 47 million parameters."
+        ),
+        source=gettext_noop(
+            "Layer graph written from the public description of YOLOv5, releases 4 and 5; loss over random boxes."
+        ),
+        data_set=gettext_noop("COCO sizes, random pixels and boxes"),
         depth=392,
         parameters=(image_parameter(640), classes_parameter(80), WIDTH, DEPTH),
         presets={
@@ -101,10 +108,12 @@ _WORKLOADS = (
         name="bert_base",
         title="BERT-base",
         family="language",
-        samples="sequences",
-        about="Marks the answer to a question in a text. 110 million parameters, and as many gradients to exchange.",
-        source="Devlin and others, BERT, NAACL 2019; model class of transformers.",
-        data_set="SQuAD v1.1 sizes, random tokens",
+        samples=gettext_noop("sequences"),
+        about=gettext_noop(
+            "Marks the answer to a question in a text. 110 million parameters, and as many gradients to exchange."
+        ),
+        source=gettext_noop("Devlin and others, BERT, NAACL 2019; model class of transformers."),
+        data_set=gettext_noop("SQuAD v1.1 sizes, random tokens"),
         depth=12,
         parameters=transformer_parameters(layers=12, hidden=768, heads=12),
         presets={
@@ -118,10 +127,12 @@ _WORKLOADS = (
         name="bert_large",
         title="BERT-large",
         family="language",
-        samples="sequences",
-        about="As BERT-base, three times as large: the exchange of 340 million gradients is what the links feel.",
-        source="Devlin and others, BERT, NAACL 2019; model class of transformers.",
-        data_set="SQuAD v1.1 sizes, random tokens",
+        samples=gettext_noop("sequences"),
+        about=gettext_noop(
+            "As BERT-base, three times as large: the exchange of 340 million gradients is what the links feel."
+        ),
+        source=gettext_noop("Devlin and others, BERT, NAACL 2019; model class of transformers."),
+        data_set=gettext_noop("SQuAD v1.1 sizes, random tokens"),
         depth=24,
         parameters=transformer_parameters(layers=24, hidden=1024, heads=16),
         presets={
@@ -135,10 +146,12 @@ _WORKLOADS = (
         name="alexnet",
         title="AlexNet",
         family="vision",
-        samples="images",
-        about="Classifies images; little arithmetic for 61 million parameters, so gradients weigh much.",
-        source="Krizhevsky, One weird trick, 2014 (one tower, 1000 classes); its batch of 128 over eight GPUs.",
-        data_set="ImageNet sizes, random pixels",
+        samples=gettext_noop("images"),
+        about=gettext_noop("Classifies images; little arithmetic for 61 million parameters, so gradients weigh much."),
+        source=gettext_noop(
+            "Krizhevsky, One weird trick, 2014 (one tower, 1000 classes); its batch of 128 over eight GPUs."
+        ),
+        data_set=gettext_noop("ImageNet sizes, random pixels"),
         depth=8,
         parameters=(image_parameter(224, least=64), classes_parameter(1000), WIDTH),
         presets={
@@ -152,10 +165,12 @@ _WORKLOADS = (
         name="vgg16",
         title="VGG-16",
         family="vision",
-        samples="images",
-        about="Classifies images; much arithmetic and 138 million parameters.",
-        source="Simonyan and Zisserman, Very deep convolutional networks, ICLR 2015; its batch of 256 over eight GPUs.",
-        data_set="ImageNet sizes, random pixels",
+        samples=gettext_noop("images"),
+        about=gettext_noop("Classifies images; much arithmetic and 138 million parameters."),
+        source=gettext_noop(
+            "Simonyan and Zisserman, Very deep convolutional networks, ICLR 2015; its batch of 256 over eight GPUs."
+        ),
+        data_set=gettext_noop("ImageNet sizes, random pixels"),
         depth=16,
         parameters=(image_parameter(224), classes_parameter(1000), WIDTH),
         presets={
@@ -169,10 +184,12 @@ _WORKLOADS = (
         name="mnist_cnn",
         title="MNIST CNN",
         family="vision",
-        samples="images",
-        about="Tells handwritten digits apart with two convolutions: a first run that ends soon.",
-        source="LeCun and others, Gradient-based learning, 1998, with today's layers; digits drawn by ourselves.",
-        data_set="MNIST sizes, drawn digits",
+        samples=gettext_noop("images"),
+        about=gettext_noop("Tells handwritten digits apart with two convolutions: a first run that ends soon."),
+        source=gettext_noop(
+            "LeCun and others, Gradient-based learning, 1998, with today's layers; digits drawn by ourselves."
+        ),
+        data_set=gettext_noop("MNIST sizes, drawn digits"),
         depth=4,
         parameters=(image_parameter(28, least=16, most=256, channels=1), classes_parameter(10)),
         presets={"tiny": _tiny_preset(8), "paper": _paper_preset(64, 1), "custom": {"batch": 64}},
@@ -180,11 +197,13 @@ _WORKLOADS = (
     ),
     Workload(
         name="gpu_bandwidth",
-        title="GPU to GPU",
+        title=gettext_noop("GPU to GPU"),
         family="link",
-        samples="transfers",
-        about="Bandwidth both ways, and latency of a small write, between each two devices. On the CPU, of processes.",
-        source="Measured as the published table of GPU-to-GPU bandwidth and latency names it.",
+        samples=gettext_noop("transfers"),
+        about=gettext_noop(
+            "Bandwidth both ways, and latency of a small write, between each two devices. On the CPU, of processes."
+        ),
+        source=gettext_noop("Measured as the published table of GPU-to-GPU bandwidth and latency names it."),
         parameters=(LEAST_BYTES, MOST_BYTES, ITERATIONS),
         presets={
             "tiny": _tiny_preset(1, least_bytes=4, most_bytes=2**18, iterations=4),
@@ -199,9 +218,11 @@ _WORKLOADS = (
         name="all_reduce",
         title="All-reduce",
         family="link",
-        samples="operations",
-        about="Time, algorithm bandwidth and bus bandwidth of a sum over all devices, by the size of the message.",
-        source="Bandwidths as nccl-tests defines them: bus = algorithm x 2 (n - 1) / n.",
+        samples=gettext_noop("operations"),
+        about=gettext_noop(
+            "Time, algorithm bandwidth and bus bandwidth of a sum over all devices, by the size of the message."
+        ),
+        source=gettext_noop("Bandwidths as nccl-tests defines them: bus = algorithm x 2 (n - 1) / n."),
         parameters=(LEAST_BYTES, MOST_BYTES, ITERATIONS),
         presets={
             "tiny": _tiny_preset(1, least_bytes=1024, most_bytes=2**18, iterations=4),
@@ -214,11 +235,13 @@ _WORKLOADS = (
     ),
     Workload(
         name="host_copy",
-        title="Host to device",
+        title=gettext_noop("Host to device"),
         family="link",
-        samples="transfers",
-        about="Bandwidth from the host's memory to each device and back, all at once; within memory on the CPU.",
-        source="Pinned memory, as nvbandwidth's host_to_device and device_to_host tests.",
+        samples=gettext_noop("transfers"),
+        about=gettext_noop(
+            "Bandwidth from the host's memory to each device and back, all at once; within memory on the CPU."
+        ),
+        source=gettext_noop("Pinned memory, as nvbandwidth's host_to_device and device_to_host tests."),
         parameters=(LEAST_BYTES, MOST_BYTES, ITERATIONS),
         presets={
             "tiny": _tiny_preset(1, least_bytes=4096, most_bytes=2**20, iterations=4),
@@ -231,11 +254,15 @@ _WORKLOADS = (
     ),
     Workload(
         name="storage_read",
-        title="Storage read",
+        title=gettext_noop("Storage read"),
         family="link",
-        samples="passes",
-        about="Reads a file that was written for it, in blocks and past the cache of the host as far as it lets go.",
-        source="Sequential reads of a scratch file; the cache is dropped by posix_fadvise before each pass.",
+        samples=gettext_noop("passes"),
+        about=gettext_noop(
+            "Reads a file that was written for it, in blocks and past the cache of the host as far as it lets go."
+        ),
+        source=gettext_noop(
+            "Sequential reads of a scratch file; the cache is dropped by posix_fadvise before each pass."
+        ),
         parameters=(FILE_BYTES, BLOCK_BYTES),
         presets={
             "tiny": _tiny_preset(1, file_bytes=2**23, block_bytes=2**18),
@@ -248,11 +275,11 @@ _WORKLOADS = (
     ),
     Workload(
         name="command",
-        title="Own command",
+        title=gettext_noop("Own command"),
         family="command",
-        samples="runs",
-        about="A command of yours, on the host and devices of the run, as an unprivileged account.",
-        source="What it prints is its log; its exit code is the outcome.",
+        samples=gettext_noop("runs"),
+        about=gettext_noop("A command of yours, on the host and devices of the run, as an unprivileged account."),
+        source=gettext_noop("What it prints is its log; its exit code is the outcome."),
         presets={"tiny": {"backend": "cpu", "command": ("uname", "-a")}, "custom": {}},
         precisions=("fp32",),
         strategies=("single", "ddp"),
@@ -266,7 +293,7 @@ class UnknownWorkload(KeyError):
     """The workload is not in the catalogue; its text is a sentence that lists the known ones."""
 
     def __init__(self, name: str) -> None:
-        self.sentence = f"There is no workload '{name}'. There are: {', '.join(CATALOGUE)}."
+        self.sentence = _("There is no workload '{name}'. There are: {names}.", name=name, names=", ".join(CATALOGUE))
         super().__init__(self.sentence)
 
     def __str__(self) -> str:
@@ -288,9 +315,11 @@ def spec_of(name: str, preset: str, given: Mapping[str, Any]) -> Spec:
     except UnknownWorkload as error:
         raise SpecError({"workload": error.sentence}) from error
     if preset not in get_args(Preset):
-        raise SpecError({"preset": f"A preset is one of: {', '.join(get_args(Preset))}."})
+        raise SpecError({"preset": _("A preset is one of: {names}.", names=", ".join(get_args(Preset)))})
     if preset not in workload.presets:
-        raise SpecError({"preset": f"{workload.title} has no preset '{preset}'."})
+        raise SpecError(
+            {"preset": _("{workload} has no preset '{preset}'.", workload=_(workload.title), preset=preset)}
+        )
     return spec_of_workload(workload, preset, given)
 
 

@@ -6,8 +6,10 @@ import math
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import reduce
 from typing import Any, Literal
 
+from core.language import _, gettext_noop, joined
 from hostwire.training import Option, Precision, Spec, Strategy
 
 Preset = Literal["tiny", "paper", "custom"]
@@ -82,101 +84,154 @@ class Workload:
 
 # Fields of hostwire.training.Spec, in the order of a form, without 'command', which is neither a number nor a choice.
 COMMON_PARAMETERS: tuple[WorkloadParameter, ...] = (
-    WorkloadParameter("devices", "Devices", 1, most=64, help="One process for each, except with DP."),
-    WorkloadParameter("batch", "Batch a device", 1, unit="samples", most=8192),
+    WorkloadParameter(
+        "devices", gettext_noop("Devices"), 1, most=64, help=gettext_noop("One process for each, except with DP.")
+    ),
+    WorkloadParameter("batch", gettext_noop("Batch a device"), 1, unit=gettext_noop("samples"), most=8192),
     WorkloadParameter(
         "accumulation",
-        "Accumulation",
+        gettext_noop("Accumulation"),
         1,
-        unit="batches a step",
+        unit=gettext_noop("batches a step"),
         most=256,
-        help="Gradients are exchanged and applied once after this many batches.",
+        help=gettext_noop("Gradients are exchanged and applied once after this many batches."),
     ),
-    WorkloadParameter("steps", "Timed steps", 10, most=1_000_000),
-    WorkloadParameter("warmup", "Warm-up steps", 3, least=0, most=10_000, help="They are not counted."),
+    WorkloadParameter("steps", gettext_noop("Timed steps"), 10, most=1_000_000),
+    WorkloadParameter(
+        "warmup", gettext_noop("Warm-up steps"), 3, least=0, most=10_000, help=gettext_noop("They are not counted.")
+    ),
     WorkloadParameter(
         "precision",
-        "Arithmetic",
+        gettext_noop("Arithmetic"),
         "fp32",
         choices=("fp32", "fp16", "bf16"),
-        help="fp16 and bf16 are mixed precision: weights stay in fp32.",
+        help=gettext_noop("fp16 and bf16 are mixed precision: weights stay in fp32."),
     ),
     WorkloadParameter(
         "gradient",
-        "Gradients are sent as",
+        gettext_noop("Gradients are sent as"),
         "fp32",
         choices=("fp32", "fp16", "bf16"),
-        help="fp16 and bf16 halve what devices exchange.",
+        help=gettext_noop("fp16 and bf16 halve what devices exchange."),
     ),
     WorkloadParameter(
         "strategy",
-        "Strategy",
+        gettext_noop("Strategy"),
         "ddp",
         choices=("single", "dp", "ddp", "sharded"),
-        help="single: one device. dp: one process, many devices. ddp: a process a device. "
-        "sharded: weights, gradients and optimiser are spread over the devices.",
+        help=gettext_noop(
+            "single: one device. dp: one process, many devices. ddp: a process a device. "
+            "sharded: weights, gradients and optimiser are spread over the devices."
+        ),
     ),
-    WorkloadParameter("compile", "Compile the model", False, choices=(False, True), help="torch.compile."),
+    WorkloadParameter(
+        "compile", gettext_noop("Compile the model"), False, choices=(False, True), help="torch.compile."
+    ),
     WorkloadParameter(
         "bucket_bytes",
-        "Gradient bucket",
+        gettext_noop("Gradient bucket"),
         25 * 2**20,
         unit="B",
         least=2**10,
         most=2**30,
-        help="Gradients that are sent together with DDP.",
+        help=gettext_noop("Gradients that are sent together with DDP."),
     ),
     WorkloadParameter(
         "loader_workers",
-        "Loader processes a device",
+        gettext_noop("Loader processes a device"),
         0,
         least=0,
         most=64,
-        help="They prepare batches; 0: the training process does.",
+        help=gettext_noop("They prepare batches; 0: the training process does."),
     ),
     WorkloadParameter(
-        "threads", "CPU threads a process", 0, least=0, most=256, help="0 leaves the choice to the library."
+        "threads",
+        gettext_noop("CPU threads a process"),
+        0,
+        least=0,
+        most=256,
+        help=gettext_noop("0 leaves the choice to the library."),
     ),
-    WorkloadParameter("seed", "Seed", 0, least=0, help="The same seed gives the same losses."),
-    WorkloadParameter("backend", "Runs on", "cuda", choices=("cuda", "cpu")),
+    WorkloadParameter(
+        "seed", gettext_noop("Seed"), 0, least=0, help=gettext_noop("The same seed gives the same losses.")
+    ),
+    WorkloadParameter("backend", gettext_noop("Runs on"), "cuda", choices=("cuda", "cpu")),
 )
 
-WIDTH = WorkloadParameter("width", "Width", 1.0, unit="times", least=0, most=4, help="Multiplies all channels.")
-DEPTH = WorkloadParameter("depth", "Depth", 1.0, unit="times", least=0, most=4, help="Multiplies repeated blocks.")
-SEQUENCE = WorkloadParameter("sequence", "Sequence", 384, unit="tokens", least=8, most=512)
-VOCABULARY = WorkloadParameter("vocabulary", "Vocabulary", 30522, unit="tokens", least=100, most=1_000_000)
+WIDTH = WorkloadParameter(
+    "width",
+    gettext_noop("Width"),
+    1.0,
+    unit=gettext_noop("times"),
+    least=0,
+    most=4,
+    help=gettext_noop("Multiplies all channels."),
+)
+DEPTH = WorkloadParameter(
+    "depth",
+    gettext_noop("Depth"),
+    1.0,
+    unit=gettext_noop("times"),
+    least=0,
+    most=4,
+    help=gettext_noop("Multiplies repeated blocks."),
+)
+SEQUENCE = WorkloadParameter("sequence", gettext_noop("Sequence"), 384, unit=gettext_noop("tokens"), least=8, most=512)
+VOCABULARY = WorkloadParameter(
+    "vocabulary", gettext_noop("Vocabulary"), 30522, unit=gettext_noop("tokens"), least=100, most=1_000_000
+)
 LEAST_BYTES = WorkloadParameter(
-    "least_bytes", "Smallest message", 4, unit="B", least=4, most=2**34, help="A multiple of 4."
+    "least_bytes",
+    gettext_noop("Smallest message"),
+    4,
+    unit="B",
+    least=4,
+    most=2**34,
+    help=gettext_noop("A multiple of 4."),
 )
 MOST_BYTES = WorkloadParameter(
     "most_bytes",
-    "Largest message",
+    gettext_noop("Largest message"),
     2**28,
     unit="B",
     least=4,
     most=2**34,
-    help="Sizes grow fourfold from the smallest to this one.",
+    help=gettext_noop("Sizes grow fourfold from the smallest to this one."),
 )
-ITERATIONS = WorkloadParameter("iterations", "Transfers a size and step", 20, most=10_000)
-FILE_BYTES = WorkloadParameter("file_bytes", "File", 2**32, unit="B", least=2**16, most=2**40)
-BLOCK_BYTES = WorkloadParameter("block_bytes", "Block", 2**20, unit="B", least=512, most=2**30)
+ITERATIONS = WorkloadParameter("iterations", gettext_noop("Transfers a size and step"), 20, most=10_000)
+FILE_BYTES = WorkloadParameter("file_bytes", gettext_noop("File"), 2**32, unit="B", least=2**16, most=2**40)
+BLOCK_BYTES = WorkloadParameter("block_bytes", gettext_noop("Block"), 2**20, unit="B", least=512, most=2**30)
 
 
 def image_parameter(side: int, *, least: int = 32, most: int = 2048, channels: int = 3) -> WorkloadParameter:
-    colours = "three colours" if channels == 3 else "grey"
-    return WorkloadParameter("image", "Image side", side, unit="px", least=least, most=most, help=f"Square, {colours}.")
+    return WorkloadParameter(
+        "image",
+        gettext_noop("Image side"),
+        side,
+        unit="px",
+        least=least,
+        most=most,
+        help=gettext_noop("Square, three colours.") if channels == 3 else gettext_noop("Square, grey."),
+    )
 
 
 def classes_parameter(number: int) -> WorkloadParameter:
-    return WorkloadParameter("classes", "Classes", number, least=2, most=100_000)
+    return WorkloadParameter("classes", gettext_noop("Classes"), number, least=2, most=100_000)
 
 
 def transformer_parameters(*, layers: int, hidden: int, heads: int) -> tuple[WorkloadParameter, ...]:
     return (
         SEQUENCE,
-        WorkloadParameter("layers", "Layers", layers, most=96),
-        WorkloadParameter("hidden", "Hidden size", hidden, least=8, most=16384, help="A multiple of heads."),
-        WorkloadParameter("heads", "Heads", heads, most=128),
+        WorkloadParameter("layers", gettext_noop("Layers"), layers, most=96),
+        WorkloadParameter(
+            "hidden",
+            gettext_noop("Hidden size"),
+            hidden,
+            least=8,
+            most=16384,
+            help=gettext_noop("A multiple of heads."),
+        ),
+        WorkloadParameter("heads", gettext_noop("Heads"), heads, most=128),
         VOCABULARY,
     )
 
@@ -191,7 +246,7 @@ class SpecError(ValueError):
 
     def __init__(self, errors: Mapping[str, str]) -> None:
         self.errors = dict(errors)
-        super().__init__(" ".join(self.errors.values()))
+        super().__init__(joined(self.errors.values()))
 
 
 def spec_of_workload(workload: Workload, preset: str, given: Mapping[str, Any]) -> Spec:
@@ -210,12 +265,12 @@ def spec_of_workload(workload: Workload, preset: str, given: Mapping[str, Any]) 
     values = dict(given)
     nested = values.pop("options", {})
     if not isinstance(nested, Mapping):
-        errors["options"] = "Options are an object of names and values."
+        errors["options"] = _("Options are an object of names and values.")
         nested = {}
     if values.pop("workload", workload.name) != workload.name:
-        errors["workload"] = f"This is the specification of {workload.name}."
+        errors["workload"] = _("This is the specification of {workload}.", workload=workload.name)
     if values.pop("framework", "pytorch") != "pytorch":
-        errors["framework"] = "Only pytorch runs here."
+        errors["framework"] = _("Only pytorch runs here.")
     if "command" in values:
         command = _parse_command(values.pop("command"), errors)
     common = {parameter.name: parameter for parameter in COMMON_PARAMETERS}
@@ -226,13 +281,18 @@ def spec_of_workload(workload: Workload, preset: str, given: Mapping[str, Any]) 
         elif name in common:
             fields[name] = _parameter_value(common[name], value, name, errors)
         else:
-            errors[name] = f"{workload.title} has no parameter '{name}'."
+            errors[name] = _("{workload} has no parameter '{name}'.", workload=_(workload.title), name=name)
     for name, value in nested.items():
         if name in own:
             options[name] = _parameter_value(own[name], value, f"options.{name}", errors)
         else:
-            names = ", ".join(own) or "none"
-            errors[f"options.{name}"] = f"{workload.title} has no option '{name}'; its options are: {names}."
+            names = ", ".join(own) or _("none")
+            errors[f"options.{name}"] = _(
+                "{workload} has no option '{name}'; its options are: {names}.",
+                workload=_(workload.title),
+                name=name,
+                names=names,
+            )
     if errors:
         raise SpecError(errors)
     return validate_spec(
@@ -256,16 +316,19 @@ def _parameter_value(parameter: WorkloadParameter, value: Any, field: str, error
             if isinstance(value, str) and value.strip().lower() == str(choice).lower():
                 return choice
         names = ", ".join(str(choice).lower() for choice in parameter.choices)
-        errors[field] = f"{parameter.label} is one of: {names}."
+        errors[field] = _("{parameter} is one of: {names}.", parameter=_(parameter.label), names=names)
         return parameter.default
     fractional = isinstance(parameter.default, float)
     number = _parse_number(value)
-    span = f"above {parameter.least} and up to" if fractional else f"from {parameter.least} to"
-    kind = "a number" if fractional else "a whole number"
     is_wrong_kind = number is None or (not fractional and number != int(number))
     is_least = fractional and number == parameter.least
     if number is None or is_wrong_kind or is_least or not parameter.least <= number <= parameter.most:
-        errors[field] = f"{parameter.label} is {kind} {span} {parameter.most}."
+        named = {"parameter": _(parameter.label), "least": parameter.least, "most": parameter.most}
+        errors[field] = (
+            _("{parameter} is a number above {least} and up to {most}.", **named)
+            if fractional
+            else _("{parameter} is a whole number from {least} to {most}.", **named)
+        )
         return parameter.default
     return float(number) if fractional else int(number)
 
@@ -287,51 +350,59 @@ def _parse_command(value: Any, errors: dict[str, str]) -> tuple[str, ...]:
         try:
             words = shlex.split(value)
         except ValueError as wrong:
-            errors["command"] = f"The command cannot be split into words: {str(wrong).lower()}."
+            errors["command"] = _("The command cannot be split into words: {reason}.", reason=str(wrong).lower())
             return ()
     elif isinstance(value, list | tuple) and all(isinstance(word, str) for word in value):
         words = list(value)
     else:
-        errors["command"] = "The command is one line, or a list of words."
+        errors["command"] = _("The command is one line, or a list of words.")
     if any("\0" in word for word in words) or sum(map(len, words)) > MAX_COMMAND_LENGTH:
-        errors["command"] = f"A command has up to {MAX_COMMAND_LENGTH} characters, none of them NUL."
+        errors["command"] = _("A command has up to {most} characters, none of them NUL.", most=MAX_COMMAND_LENGTH)
     return tuple(words)
 
 
 def _inconsistencies(workload: Workload, spec: Spec) -> dict[str, str]:
     if workload.family == "command":
         if not spec.command or not spec.command[0].strip():
-            return {"command": "Enter a command."}
+            return {"command": _("Enter a command.")}
         return {}
     errors: dict[str, str] = {}
     if spec.command:
-        errors["command"] = f"{workload.title} takes no command."
+        errors["command"] = _("{workload} takes no command.", workload=_(workload.title))
     if spec.precision not in workload.precisions:
-        errors["precision"] = f"{workload.title} runs in {' or '.join(workload.precisions)}."
+        errors["precision"] = _(
+            "{workload} runs in {names}.", workload=_(workload.title), names=_alternatives(workload.precisions)
+        )
     elif spec.precision == "fp16" and spec.backend == "cpu":
-        errors["precision"] = "fp16 needs a GPU. On the CPU, use bf16 or fp32."
+        errors["precision"] = _("fp16 needs a GPU. On the CPU, use bf16 or fp32.")
     if spec.compile and not workload.is_training:
-        errors["compile"] = f"{workload.title} has no model to compile."
+        errors["compile"] = _("{workload} has no model to compile.", workload=_(workload.title))
     errors |= _strategy_errors(workload, spec)
     return errors | _option_errors(workload, spec)
+
+
+def _alternatives(names: tuple[str, ...]) -> str:
+    return reduce(lambda some, name: _("{some} or {name}", some=some, name=name), names)
 
 
 def _strategy_errors(workload: Workload, spec: Spec) -> dict[str, str]:
     errors: dict[str, str] = {}
     if spec.strategy not in workload.strategies:
-        errors["strategy"] = f"{workload.title} runs with {' or '.join(workload.strategies)}."
+        errors["strategy"] = _(
+            "{workload} runs with {names}.", workload=_(workload.title), names=_alternatives(workload.strategies)
+        )
     elif spec.strategy == "single" and spec.devices != 1:
-        errors["devices"] = f"The strategy 'single' has one device, not {spec.devices}."
+        errors["devices"] = _("The strategy 'single' has one device, not {devices}.", devices=spec.devices)
     elif spec.strategy == "dp" and spec.backend == "cpu":
-        errors["strategy"] = "DP spreads one process over GPUs; it does nothing on the CPU. Use ddp."
+        errors["strategy"] = _("DP spreads one process over GPUs; it does nothing on the CPU. Use ddp.")
     elif spec.strategy == "dp" and spec.devices < 2:
-        errors["devices"] = "DP needs at least 2 devices."
+        errors["devices"] = _("DP needs at least 2 devices.")
     elif "single" not in workload.strategies and spec.devices < 2:
-        errors["devices"] = f"{workload.title} is between devices: it needs at least 2."
+        errors["devices"] = _("{workload} is between devices: it needs at least 2.", workload=_(workload.title))
     if spec.gradient != "fp32" and spec.strategy not in ("ddp", "sharded"):
-        errors["gradient"] = "Only ddp and sharded can send gradients in another precision."
+        errors["gradient"] = _("Only ddp and sharded can send gradients in another precision.")
     if not workload.is_training and spec.accumulation != 1:
-        errors["accumulation"] = f"{workload.title} has no gradients to accumulate."
+        errors["accumulation"] = _("{workload} has no gradients to accumulate.", workload=_(workload.title))
     return errors
 
 
@@ -339,17 +410,21 @@ def _option_errors(workload: Workload, spec: Spec) -> dict[str, str]:
     errors: dict[str, str] = {}
     options: Mapping[str, Any] = spec.options
     if workload.family == "language" and options["hidden"] % options["heads"]:
-        errors["options.hidden"] = f"The hidden size {options['hidden']} is no multiple of {options['heads']} heads."
+        errors["options.hidden"] = _(
+            "The hidden size {hidden} is no multiple of {heads} heads.",
+            hidden=options["hidden"],
+            heads=options["heads"],
+        )
     if workload.family == "detection" and options["image"] % 32:
-        errors["options.image"] = "The image side is a multiple of 32: the network halves it five times."
+        errors["options.image"] = _("The image side is a multiple of 32: the network halves it five times.")
     if workload.name in _BATCH_NORMALISED and spec.batch == 1 and options["image"] <= 32:
-        errors["options.image"] = "With one image a device its side must be above 32: nothing is left to normalise."
+        errors["options.image"] = _("With one image a device its side must be above 32: nothing is left to normalise.")
     if "least_bytes" in options:
         if options["most_bytes"] < options["least_bytes"]:
-            errors["options.most_bytes"] = "The largest message is smaller than the smallest."
+            errors["options.most_bytes"] = _("The largest message is smaller than the smallest.")
         for name in ("least_bytes", "most_bytes"):
             if options[name] % 4:
-                errors.setdefault(f"options.{name}", "A message is a multiple of 4 bytes.")
+                errors.setdefault(f"options.{name}", _("A message is a multiple of 4 bytes."))
     if "block_bytes" in options and options["block_bytes"] > options["file_bytes"]:
-        errors["options.block_bytes"] = "A block is larger than the file."
+        errors["options.block_bytes"] = _("A block is larger than the file.")
     return errors
