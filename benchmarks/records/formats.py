@@ -11,17 +11,18 @@ from typing import Final
 from benchmarks.records import mlperf, nccl, nvbandwidth, p2p
 from benchmarks.records.import_files import ImportFile, ImportProblems
 from benchmarks.records.jsonl import read_record_lines
-from benchmarks.records.schema import RECORD_FORMAT, RecordLine, ToolOutput
+from benchmarks.records.schema import RecordLine, ToolOutput
 from benchmarks.records.tables import REQUIRED_COLUMNS, read_csv_lines
 from core.errors import Invalid
+from core.language import _, gettext_noop
 from core.strict_json import InvalidDocument
 
 FORMATS: Final = {
-    "record": f"Record of this site, JSON Lines ({RECORD_FORMAT})",
-    "csv": "Samples of this site, CSV",
-    "mlperf": "MLPerf log (:::MLLOG)",
+    "record": gettext_noop("Record of this site, JSON Lines (falconweb.record/1)"),
+    "csv": gettext_noop("Samples of this site, CSV"),
+    "mlperf": gettext_noop("MLPerf log (:::MLLOG)"),
     "nvbandwidth": "nvbandwidth -j",
-    "nccl": "nccl-tests, table",
+    "nccl": gettext_noop("nccl-tests, table"),
     "nccl_json": "nccl-tests -J",
     "p2p": "p2pBandwidthLatencyTest",
 }
@@ -80,7 +81,8 @@ def open_format(content: ImportFile, format_: str = "") -> FormatReader:
     """Return a file in one of the formats, detected for ''; raises Invalid if unknown, or not text."""
     if format_ and format_ not in FORMATS:
         raise Invalid(
-            f"'{format_[:40]}' is no format of an import.", errors={"format": f"One of {', '.join(FORMATS)}."}
+            _("'{format}' is no format of an import.", format=format_[:40]),
+            errors={"format": _("One of {choices}.", choices=", ".join(FORMATS))},
         )
     return FormatReader(content, format_ or detect_format(content))
 
@@ -95,10 +97,12 @@ def detect_format(content: ImportFile) -> str:
     names = {cell.strip().strip('"').lower() for cell in first.split(",")}
     if set(REQUIRED_COLUMNS) <= names:
         return "csv"
-    what = "This JSON" if _is_json(text) else "This"
+    known = "; ".join(_(label) for label in FORMATS.values())
     raise Invalid(
-        f"{what} is none of the formats that can be imported: {'; '.join(FORMATS.values())}.",
-        errors={"format": "Choose which it is, or another file."},
+        _("This JSON is none of the formats that can be imported: {formats}.", formats=known)
+        if _is_json(text)
+        else _("This is none of the formats that can be imported: {formats}.", formats=known),
+        errors={"format": _("Choose which it is, or another file.")},
     )
 
 

@@ -19,12 +19,11 @@ from django.conf import settings
 
 from accounts.models import User
 from core.errors import Invalid, NotFound, TooLarge
+from core.language import _, _n, gettext_noop, joined
 from core.strict_json import InvalidDocument
 
 MAX_UPLOAD_BYTES: Final = 32 * 2**20  # of a file by the pages and the API
-TOO_LARGE_SENTENCE: Final = (
-    f"The file is larger than {MAX_UPLOAD_BYTES // 2**20} MiB. Split it, or let the command import it."
-)
+TOO_LARGE_SENTENCE: Final = gettext_noop("The file is larger than 32 MiB. Split it, or let the command import it.")
 BODY_LIMIT: Final = (MAX_UPLOAD_BYTES + 2**20, TOO_LARGE_SENTENCE)  # alone or with the rest of a form
 MAX_DISK_BYTES: Final = 2**30  # by the command
 MAX_TEXT_BYTES: Final = 8 * 2**20  # of files that are read as a whole: the outputs of other tools
@@ -75,17 +74,19 @@ class ImportFile:
         """Raise Invalid for an empty file or one that is not text, TooLarge for one that is too large."""
         if self.size > largest:
             raise TooLarge(
-                TOO_LARGE_SENTENCE
+                _(TOO_LARGE_SENTENCE)
                 if largest == MAX_UPLOAD_BYTES
-                else f"The file is larger than {largest // 2**20} MiB."
+                else _("The file is larger than {most} MiB.", most=largest // 2**20)
             )
         if not self.head.strip():
-            raise Invalid("There is nothing in the file.", errors={"file": "It is empty."})
+            raise Invalid(_("There is nothing in the file."), errors={"file": _("It is empty.")})
         for sign, packed in COMPRESSION_SIGNATURES.items():
             if self.head.startswith(sign):
-                raise Invalid(f"This is a {packed} file. Unpack it first.", errors={"file": "It is packed."})
+                raise Invalid(
+                    _("This is a {format} file. Unpack it first.", format=packed), errors={"file": _("It is packed.")}
+                )
         if b"\x00" in self.head:
-            raise Invalid("This is no text: it has zero bytes.", errors={"file": "It is no text."})
+            raise Invalid(_("This is no text: it has zero bytes."), errors={"file": _("It is no text.")})
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Yield non-blank lines with their numbers from 1; raises InvalidDocument, whose field is the number."""
@@ -94,7 +95,9 @@ class ImportFile:
             while raw := file.readline(MAX_LINE_BYTES + 1):
                 number += 1
                 if len(raw) > MAX_LINE_BYTES:
-                    raise InvalidDocument(f"The line is longer than {MAX_LINE_BYTES // 2**20} MiB.", str(number))
+                    raise InvalidDocument(
+                        _("The line is longer than {most} MiB.", most=MAX_LINE_BYTES // 2**20), str(number)
+                    )
                 text = _decode_line(raw, number)
                 if text.strip():
                     yield number, text
@@ -102,16 +105,16 @@ class ImportFile:
     def text(self) -> str:
         """Return its whole text; raises Invalid if it is too large for that, InvalidDocument if it is not UTF-8."""
         if self.size > MAX_TEXT_BYTES:
-            raise TooLarge(f"The output of a tool may have {MAX_TEXT_BYTES // 2**20} MiB at most.")
+            raise TooLarge(_("The output of a tool may have {most} MiB at most.", most=MAX_TEXT_BYTES // 2**20))
         with self.open() as file:
             raw = file.read()
         try:
             text = raw.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise InvalidDocument("This is no UTF-8.", str(raw.count(b"\n", 0, error.start) + 1)) from error
+            raise InvalidDocument(_("This is no UTF-8."), str(raw.count(b"\n", 0, error.start) + 1)) from error
         if "\x00" in text:
             raise InvalidDocument(
-                "A zero byte is here: this is no text.", str(text.count("\n", 0, text.index("\x00")) + 1)
+                _("A zero byte is here: this is no text."), str(text.count("\n", 0, text.index("\x00")) + 1)
             )
         return text
 
@@ -120,9 +123,9 @@ def _decode_line(raw: bytes, number: int) -> str:
     try:
         text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidDocument(f"This is no UTF-8, from byte {error.start + 1} on.", str(number)) from error
+        raise InvalidDocument(_("This is no UTF-8, from byte {byte} on.", byte=error.start + 1), str(number)) from error
     if "\x00" in text:
-        raise InvalidDocument("A zero byte is here: this is no text.", str(number))
+        raise InvalidDocument(_("A zero byte is here: this is no text."), str(number))
     return text
 
 
@@ -141,8 +144,11 @@ class ImportProblem:
     @property
     def words(self) -> str:
         """All of it as one sentence."""
-        place = ", ".join(part for part in (f"line {self.line}" if self.line else "", self.field) if part)
-        return f"{place[:1].upper()}{place[1:]}: {self.sentence}" if place else self.sentence
+        field = f"{self.field[:1].upper()}{self.field[1:]}" if not self.line else self.field
+        named = {"line": self.line, "field": field, "sentence": self.sentence}
+        if self.line:
+            return _("Line {line}, {field}: {sentence}", **named) if field else _("Line {line}: {sentence}", **named)
+        return _("{field}: {sentence}", **named) if field else self.sentence
 
 
 class ProblemLimitReached(Exception):
@@ -168,7 +174,7 @@ def tool_lines(text: str, problems: ImportProblems) -> Iterator[tuple[int, str]]
     """Yield non-blank lines of a tool's output with their numbers from 1; longer ones than any tool's are problems."""
     for number, line in enumerate(text.splitlines(), 1):
         if len(line) > MAX_TOOL_LINE_LENGTH:
-            problems.note(number, "", f"The line is longer than {MAX_TOOL_LINE_LENGTH:,} characters.")
+            problems.note(number, "", _("The line is longer than {most:,} characters.", most=MAX_TOOL_LINE_LENGTH))
         elif line.strip():
             yield number, line
 
@@ -177,10 +183,21 @@ def refuse_problems(found: tuple[ImportProblem, ...], more: bool) -> None:
     """Raise Invalid if there are any, with each by its place."""
     if not found:
         return
-    count = f"More than {len(found)}" if more else str(len(found))
+    count = len(found)
     raise Invalid(
-        f"{count} problem{'' if len(found) == 1 and not more else 's'} in the file: {found[0].words} "
-        "Nothing was imported.",
+        joined(
+            [
+                _("More than {count} problems in the file: {first}", count=count, first=found[0].words)
+                if more
+                else _n(
+                    "{count} problem in the file: {first}",
+                    "{count} problems in the file: {first}",
+                    count,
+                    first=found[0].words,
+                ),
+                _("Nothing was imported."),
+            ]
+        ),
         problems=[{"line": one.line, "path": one.field, "sentence": one.sentence} for one in found],
         more_problems=more,
     )
@@ -221,7 +238,7 @@ def staged_file_get(person: User, token: str, name: str) -> ImportFile:
     """Return a staged file; raises NotFound if it belongs to another person, or has expired."""
     path = _staging_folder() / f"{person.pk}-{token}"
     if not TOKEN_PATTERN.fullmatch(token) or not path.is_file():
-        raise NotFound("The preview is older than an hour, or the file was imported since. Choose the file again.")
+        raise NotFound(_("The preview is older than an hour, or the file was imported since. Choose the file again."))
     return ImportFile(path=path, name=name)
 
 
@@ -236,7 +253,7 @@ def _limited_parts(parts: Iterable[bytes]) -> Iterator[bytes]:
     for part in parts:
         size += len(part)
         if size > MAX_UPLOAD_BYTES:
-            raise TooLarge(TOO_LARGE_SENTENCE)
+            raise TooLarge(_(TOO_LARGE_SENTENCE))
         yield part
 
 

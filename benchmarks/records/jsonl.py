@@ -25,6 +25,7 @@ from benchmarks.records.schema import (
     header_problems,
 )
 from benchmarks.runs.models import Chunk, LogPart, Run, Series
+from core.language import _
 from core.strict_json import InvalidDocument, convert_value, loads_strict
 
 MAX_SERIES: Final = 5000  # of a run
@@ -86,7 +87,7 @@ class RecordReader:
         if isinstance(line, RunLine):
             return self._begin(number, line)
         if self.open is None:
-            self.problems.note(number, "kind", "No record has begun: a line of kind 'run' comes first.")
+            self.problems.note(number, "kind", _("No record has begun: a line of kind 'run' comes first."))
             self.open = _OpenRecord(number, None)
             return None
         if self.open.header is None:
@@ -98,15 +99,15 @@ class RecordReader:
     def finish(self) -> None:
         """Report a record without an end."""
         if self.open is not None and self.open.header is not None:
-            self.problems.note(self.open.line, "", "The record has no end: the file was cut off.")
+            self.problems.note(self.open.line, "", _("The record has no end: the file was cut off."))
 
     def _begin(self, number: int, header: RunLine) -> RunLine | None:
         self.finish()
         before = len(self.problems.found)
         if header.id in self.ids:
-            self.problems.note(number, "id", "A record of this id came before in this file.")
+            self.problems.note(number, "id", _("A record of this id came before in this file."))
         if len(self.ids) >= MAX_RUNS:
-            self.problems.note(number, "", f"A file has {MAX_RUNS} records at most.")
+            self.problems.note(number, "", _("A file has {most} records at most.", most=MAX_RUNS))
         self.ids.add(header.id)
         for error in header_problems(header):
             self.problems.note(number, error.where, error.sentence)
@@ -118,13 +119,21 @@ class RecordReader:
         self, number: int, line: SeriesLine | LogLine | EndLine, record: _OpenRecord, header: RunLine
     ) -> RecordLine | None:
         if line.run != header.id:
-            self.problems.note(number, "run", f"The record of {header.id[:40]} has not ended, and this is of another.")
+            self.problems.note(
+                number, "run", _("The record of {run} has not ended, and this is of another.", run=header.id[:40])
+            )
             return None
         if isinstance(line, EndLine):
             self.open = None
             if line.lines != record.lines:
                 self.problems.note(
-                    number, "lines", f"The record has {record.lines} lines and should have {line.lines}: some are lost."
+                    number,
+                    "lines",
+                    _(
+                        "The record has {count} lines and should have {expected}: some are lost.",
+                        count=record.lines,
+                        expected=line.lines,
+                    ),
                 )
                 return None
             return line
@@ -140,33 +149,39 @@ class RecordReader:
 def _parse_line(text: str) -> RecordLine:
     value = loads_strict(text)
     if not isinstance(value, dict):
-        raise InvalidDocument("A line is an object.")
+        raise InvalidDocument(_("A line is an object."))
     kind = value.get("kind")
     if not isinstance(kind, str) or kind not in LINE_TYPES:
-        raise InvalidDocument(f"It is one of {', '.join(LINE_TYPES)}.", "kind")
+        raise InvalidDocument(_("It is one of {choices}.", choices=", ".join(LINE_TYPES)), "kind")
     version = value.get("format", RECORD_FORMAT)
     if version != RECORD_FORMAT:
-        raise InvalidDocument(f"This site reads {RECORD_FORMAT}, and this is '{str(version)[:40]}'.", "format")
+        raise InvalidDocument(
+            _("This site reads {format}, and this is '{version}'.", format=RECORD_FORMAT, version=str(version)[:40]),
+            "format",
+        )
     line: RecordLine = convert_value(value, LINE_TYPES[kind])
     return line
 
 
 def _series_error(line: SeriesLine, record: _OpenRecord) -> InvalidDocument | None:
     if len(line.at) != len(line.values):
-        return InvalidDocument(f"There are {len(line.at)} times and {len(line.values)} values.", "values")
+        return InvalidDocument(
+            _("There are {times} times and {values} values.", times=len(line.at), values=len(line.values)), "values"
+        )
     if not line.key.isprintable():
-        return InvalidDocument("It has a character that cannot be shown.", "key")
+        return InvalidDocument(_("It has a character that cannot be shown."), "key")
     count = record.counts.get(line.key)
     about = (line.unit, line.source, line.interval)
     if count is None:
         if len(record.counts) >= MAX_SERIES:
-            return InvalidDocument(f"A run has {MAX_SERIES} series at most.", "key")
+            return InvalidDocument(_("A run has {most} series at most.", most=MAX_SERIES), "key")
         record.about[line.key] = about
     elif record.about[line.key] != about:
-        return InvalidDocument("Unit, source or interval is not as before in this series.", "unit")
+        return InvalidDocument(_("Unit, source or interval is not as before in this series."), "unit")
     if line.first != (count or 0):
         return InvalidDocument(
-            f"Number {count or 0} of the series is next, and this begins with {line.first}.", "first"
+            _("Number {next} of the series is next, and this begins with {first}.", next=count or 0, first=line.first),
+            "first",
         )
     record.counts[line.key] = (count or 0) + len(line.values)
     return None
@@ -174,7 +189,7 @@ def _series_error(line: SeriesLine, record: _OpenRecord) -> InvalidDocument | No
 
 def _log_error(line: LogLine, record: _OpenRecord) -> InvalidDocument | None:
     if line.first < record.log_end:
-        return InvalidDocument(f"The log went on to byte {record.log_end} already.", "first")
+        return InvalidDocument(_("The log went on to byte {byte} already.", byte=record.log_end), "first")
     # Invalid UTF-8 was replaced when received, which may have made it longer.
     record.log_end = line.first + 1 if line.text else line.first
     return None

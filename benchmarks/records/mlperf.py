@@ -13,6 +13,7 @@ import numpy as np
 from benchmarks.records.import_files import ImportProblems, finite_number
 from benchmarks.records.schema import MAX_VALUES, RunLine, SeriesLine, ToolOutput, ToolRun, tool_results
 from benchmarks.runs.results import Statistic, statistic_of
+from core.language import _
 from core.strict_json import InvalidDocument, loads_strict
 from hostwire.training import Spec
 
@@ -61,7 +62,7 @@ def parse(text: str, problems: ImportProblems) -> ToolOutput:
     output = ToolOutput()
     run: _MlperfRun | None = None
     for number, line in enumerate(text.splitlines(), 1):
-        _, mark, rest = line.partition(LOG_PREFIX)
+        _before, mark, rest = line.partition(LOG_PREFIX)
         if not mark:
             output.skipped += bool(line.strip())
             continue
@@ -77,7 +78,7 @@ def parse(text: str, problems: ImportProblems) -> ToolOutput:
     if run is not None:
         _finish_run(run, output, problems)
     else:
-        problems.note(0, "", f"There is no line with {LOG_PREFIX} in it.")
+        problems.note(0, "", _("There is no line with {prefix} in it.", prefix=LOG_PREFIX))
     return output
 
 
@@ -89,14 +90,14 @@ def _parse_event(text: str, number: int, problems: ImportProblems) -> tuple[str,
         problems.note(number, error.where, error.sentence)
         return None
     if not isinstance(event, dict):
-        problems.note(number, "", "An event is an object.")
+        problems.note(number, "", _("An event is an object."))
         return None
     key, at = event.get("key"), event.get("time_ms")
     if not isinstance(key, str) or not 0 < len(key) <= 200:
-        problems.note(number, "key", "It is missing, or no text.")
+        problems.note(number, "key", _("It is missing, or no text."))
         return None
     if not isinstance(at, int | float) or isinstance(at, bool) or not 0 <= at < 32_503_680_000_000:
-        problems.note(number, "time_ms", "It is missing, or no time in milliseconds.")
+        problems.note(number, "time_ms", _("It is missing, or no time in milliseconds."))
         return None
     metadata = event.get("metadata")
     return key, at / 1000, event.get("value"), metadata if isinstance(metadata, dict) else {}
@@ -113,12 +114,14 @@ def _record_event(  # noqa: PLR0917 - one event, in the order of its members
     if key in SERIES_KEYS:
         _record_sample(run, key, at, value, number, "value", problems)
         return
-    kind, _, edge = key.rpartition("_")
+    kind, _bar, edge = key.rpartition("_")
     if kind in INTERVALS and edge in {"start", "stop", "end"}:
         _record_interval_edge(run, kind, edge, at, metadata, number, problems)
         return
     if key in INTEGER_KEYS and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53):
-        problems.note(number, "value", f"{key} is a whole number, and this is '{str(value)[:40]}'.")
+        problems.note(
+            number, "value", _("{key} is a whole number, and this is '{value}'.", key=key, value=str(value)[:40])
+        )
         return
     if len(run.values) < MAX_KEYS and len(str(value)) <= MAX_VALUE_LENGTH:
         run.values[key] = value
@@ -134,10 +137,12 @@ def _record_interval_edge(  # noqa: PLR0917 - as above
         return
     begun = run.open.pop(kind, None)
     if begun is None:
-        problems.note(number, "key", f"{kind}_{edge} without a {kind}_start before it.")
+        problems.note(number, "key", _("{kind}_{edge} without a {kind}_start before it.", kind=kind, edge=edge))
         return
     if at < begun[0]:
-        problems.note(number, "time_ms", f"The {kind} ends before it begins, in line {begun[1]}.")
+        problems.note(
+            number, "time_ms", _("The {kind} ends before it begins, in line {line}.", kind=kind, line=begun[1])
+        )
         return
     if kind == "run":
         run.ended, run.status = at, str(metadata.get("status", ""))[:40]
@@ -149,30 +154,36 @@ def _record_sample(  # noqa: PLR0917 - as above
 ) -> None:
     sample = None if isinstance(value, str) else finite_number(value)
     if sample is None:
-        problems.note(number, where, f"'{str(value)[:40]}' is no number.")
+        problems.note(number, where, _("'{value}' is no number.", value=str(value)[:40]))
         return
     run.series.setdefault(SERIES_KEYS[name][0], []).append((at, sample))
 
 
 def _finish_run(run: _MlperfRun, output: ToolOutput, problems: ImportProblems) -> None:
     if run.began is None:
-        problems.note(run.line, "key", "There is no run_start: its start time is unknown.")
+        problems.note(run.line, "key", _("There is no run_start: its start time is unknown."))
         return
     benchmark = str(run.values.get("submission_benchmark", "") or "unknown")[:40]
     workload = WORKLOAD_NAMES.get(benchmark, benchmark)
     spec = _spec(run, workload)
     if spec is None:
         output.notes.append(
-            f"Line {run.line}: the log does not have the number of devices of its batch, so the run has no "
-            "specification."
+            _(
+                "Line {line}: the log does not have the number of devices of its batch, so the run has no "
+                "specification.",
+                line=run.line,
+            )
         )
     else:
         output.notes.append(
-            f"Line {run.line}: the log does not have the {', '.join(ASSUMED_FIELDS)}: "
-            "the specification has the defaults of this site."
+            _(
+                "Line {line}: the log does not have the {fields}: the specification has the defaults of this site.",
+                line=run.line,
+                fields=", ".join(ASSUMED_FIELDS),
+            )
         )
     if run.ended is None:
-        output.notes.append(f"Line {run.line}: the log ends before the run: kept as failed.")
+        output.notes.append(_("Line {line}: the log ends before the run: kept as failed.", line=run.line))
     is_done = run.ended is not None and run.status in {"", "success"}
     name = f"mlperf {len(output.runs) + 1}"
     header = RunLine(
@@ -228,7 +239,7 @@ def _series_lines(run: _MlperfRun, name: str) -> list[SeriesLine]:
             made.append(
                 SeriesLine(
                     run=name, key=key, unit=units.get(key, "s"), source="mlperf", first=first,
-                    at=tuple(at for at, _ in part), values=tuple(value for _, value in part),
+                    at=tuple(at for at, _value in part), values=tuple(value for _at, value in part),
                 )
             )  # fmt: skip
     return made
@@ -245,7 +256,7 @@ def _results(run: _MlperfRun) -> dict[str, Any]:
             tables[key], units[key] = run.series[series][-1][1], unit
     losses = run.series.get("train/loss", [])
     throughput, step = (
-        statistic_of(np.array([value for _, value in run.series.get(key, [])]), unit)
+        statistic_of(np.array([value for _at, value in run.series.get(key, [])]), unit)
         for key, unit in (("train/samples_per_second", "1/s"), ("train/step_seconds", "s"))
     )
     whole = run.values.get("global_batch_size")

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from benchmarks.records.import_files import ImportProblems, finite_number, tool_lines
 from benchmarks.records.schema import RunLine, ToolOutput, ToolRun, tool_results, tool_software
+from core.language import _
 from core.strict_json import InvalidDocument, loads_strict
 
 DEVICE = re.compile(r"^#\s+Rank\s+(\d{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+) device\s+\d+ \[([^\]]*)\] (.+)")
@@ -70,9 +71,9 @@ def parse_table(text: str, problems: ImportProblems) -> ToolOutput:
                 table.program = table.program or program[1]
             output.skipped += 1
     if not table.columns:
-        problems.note(0, "", "There is no table in it: no head with size, count and type.")
+        problems.note(0, "", _("There is no table in it: no head with size, count and type."))
     elif not table.sizes:
-        problems.note(table.line, "size", "The table has no rows.")
+        problems.note(table.line, "size", _("The table has no rows."))
     else:
         _finish_table(table, output)
     return output
@@ -88,17 +89,17 @@ def parse_json(text: str, problems: ImportProblems) -> ToolOutput:
         return output
     results, config = (whole.get("results"), whole.get("config", {})) if isinstance(whole, dict) else (None, {})
     if not isinstance(results, list) or not isinstance(config, dict):
-        problems.note(1, "results", "It is missing, or no list: this is no file of nccl-tests.")
+        problems.note(1, "results", _("It is missing, or no list: this is no file of nccl-tests."))
         return output
     table = _NcclTable(1)
     _parse_json_header(whole, config, table)
     for place, one in enumerate(results):
         _parse_result(one, f"results[{place}]", table, problems)
     if not table.sizes:
-        problems.note(1, "results", "There are no results in it.")
+        problems.note(1, "results", _("There are no results in it."))
         return output
     if errors := whole.get("errors"):
-        output.notes.append(f"NCCL says: {str(errors)[:200]}")
+        output.notes.append(_("NCCL says: {error}", error=str(errors)[:200]))
     _finish_table(table, output)
     return output
 
@@ -131,7 +132,9 @@ def _parse_row(line: str, number: int, table: _NcclTable, problems: ImportProble
         without = [one for one in columns if one not in {"redop", "root"}]
         columns = without if len(cells) == len(without) else columns
     if len(cells) != len(columns):
-        problems.note(number, "", f"The row has {len(cells)} columns, the head {len(columns)}.")
+        problems.note(
+            number, "", _("The row has {count} columns, the head {expected}.", count=len(cells), expected=len(columns))
+        )
         return
     way = -1
     read: dict[tuple[str, str], float | None] = {}
@@ -156,14 +159,14 @@ def _parse_row(line: str, number: int, table: _NcclTable, problems: ImportProble
 def _parse_result(one: Any, where: str, table: _NcclTable, problems: ImportProblems) -> None:
     size = one.get("size") if isinstance(one, dict) else None
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 10**18:
-        problems.note(1, f"{where}.size", "It is missing, or no number of bytes.")
+        problems.note(1, f"{where}.size", _("It is missing, or no number of bytes."))
         return
     table.type, table.operation = str(one.get("type", ""))[:20], str(one.get("redop", ""))[:20]
     table.sizes.append(size)
     for way in BUFFER_PLACEMENTS:
         given = one.get(way)
         if given is not None and not isinstance(given, dict):
-            problems.note(1, f"{where}.{way}", "It is no object.")
+            problems.note(1, f"{where}.{way}", _("It is no object."))
             given = None
         given_values = {COLUMN_NAMES[name]: value for name, value in (given or {}).items() if name in COLUMN_NAMES}
         for figure, values in table.figures[way].items():
@@ -196,7 +199,7 @@ def _finish_table(table: _NcclTable, output: ToolOutput) -> None:
     program = table.program or "collective"
     name = program if table.program else "all_reduce"
     if not table.program:
-        output.notes.append("It does not say which collective this is: taken for all_reduce.")
+        output.notes.append(_("It does not say which collective this is: taken for all_reduce."))
     tables: dict[str, Any] = {"bytes": table.sizes}
     units = {"bytes": UNITS["bytes"]}
     for way in BUFFER_PLACEMENTS:
@@ -209,7 +212,7 @@ def _finish_table(table: _NcclTable, output: ToolOutput) -> None:
     if table.wrong is not None:
         tables["out_of_bounds"] = table.wrong
     if table.wrong:
-        output.notes.append(f"{table.wrong} values were wrong: the run is kept as failed.")
+        output.notes.append(_("{count} values were wrong: the run is kept as failed.", count=table.wrong))
     tables |= {key: value for key, value in (("type", table.type), ("operation", table.operation)) if value}
     count = f"{len(table.devices)} GPU{'' if len(table.devices) == 1 else 's'}" if table.devices else "GPUs not named"
     names = [table.devices[one] for one in sorted(table.devices)]
@@ -229,7 +232,7 @@ def _parse_number(cell: Any, line: int, where: str, problems: ImportProblems) ->
         return None
     value = finite_number(cell)
     if value is None:
-        problems.note(line, where, f"'{str(cell)[:20]}' is no number.")
+        problems.note(line, where, _("'{value}' is no number.", value=str(cell)[:20]))
     return value
 
 

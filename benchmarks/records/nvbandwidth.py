@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from benchmarks.records.import_files import ImportProblems, finite_number
 from benchmarks.records.schema import RunLine, ToolOutput, ToolRun, tool_results, tool_software
+from core.language import _
 from core.strict_json import InvalidDocument, loads_strict
 
 UNIT = re.compile(r"\(([^()\s]+)\)\s*$")
@@ -30,27 +31,33 @@ def parse(text: str, problems: ImportProblems) -> ToolOutput:
         return output
     root = whole.get("nvbandwidth") if isinstance(whole, dict) else None
     if not isinstance(root, dict):
-        problems.note(line, "nvbandwidth", "It is missing, or no object: this is no output of nvbandwidth -j.")
+        problems.note(line, "nvbandwidth", _("It is missing, or no object: this is no output of nvbandwidth -j."))
         return output
     if error_text := root.get("error"):
-        output.notes.append(f"nvbandwidth says: {str(error_text)[:200]}")
+        output.notes.append(_("nvbandwidth says: {error}", error=str(error_text)[:200]))
     tests = root.get("testcases")
     within = _line_number(text, '"testcases"', line)
     if not isinstance(tests, list):
-        problems.note(within, "nvbandwidth.testcases", "It is missing, or no list.")
+        problems.note(within, "nvbandwidth.testcases", _("It is missing, or no list."))
         return output
     tables: dict[str, Any] = {}
     units: dict[str, str] = {}
     for place, test in enumerate(tests):
         where = f"nvbandwidth.testcases[{place}]"
         if not isinstance(test, dict) or not isinstance(test.get("name"), str):
-            problems.note(within, f"{where}.name", "A test is an object with a name.")
+            problems.note(within, f"{where}.name", _("A test is an object with a name."))
             continue
         name = test["name"]
         if test.get("bandwidth_matrix") is None:
             status = str(test.get("status", ""))[:40]
             if status not in SKIPPED_STATUSES:
-                output.notes.append(f"{name[:80]} did not pass ({status or 'no status'}) and is left out.")
+                output.notes.append(
+                    _(
+                        "{name} did not pass ({status}) and is left out.",
+                        name=name[:80],
+                        status=status or _("no status"),
+                    )
+                )
             output.skipped += 1
             continue
         rows = _parse_matrix(test, where, _line_number(text, f'"{name}"', within), problems)
@@ -58,7 +65,7 @@ def parse(text: str, problems: ImportProblems) -> ToolOutput:
             unit = UNIT.search(str(test.get("bandwidth_description", ""))[:MAX_LABEL_LENGTH])
             tables[name], units[name] = rows, UNITS.get(unit[1], unit[1]) if unit else "GB/s"
     if not tables:
-        problems.note(0, "nvbandwidth.testcases", "No test in it passed: there is nothing to keep.")
+        problems.note(0, "nvbandwidth.testcases", _("No test in it passed: there is nothing to keep."))
         return output
     names = _device_names(root)
     is_host = not any("device_to_device" in name for name in tables)
@@ -79,7 +86,7 @@ def parse(text: str, problems: ImportProblems) -> ToolOutput:
     )
     output.runs.append(ToolRun(line, header))
     if not names:
-        output.notes.append("It does not name the GPUs.")
+        output.notes.append(_("It does not name the GPUs."))
     return output
 
 
@@ -89,13 +96,17 @@ def _parse_matrix(
     """Return the matrix of a test, None if it is invalid."""
     matrix = test["bandwidth_matrix"]
     if not isinstance(matrix, list) or not matrix or not all(isinstance(row, list) and row for row in matrix):
-        problems.note(line, f"{where}.bandwidth_matrix", "A matrix is a list of rows, none of them empty.")
+        problems.note(line, f"{where}.bandwidth_matrix", _("A matrix is a list of rows, none of them empty."))
         return None
     rows: list[list[float | None]] = []
     for number, row in enumerate(matrix):
         place = f"{where}.bandwidth_matrix[{number}]"
         if len(row) != len(matrix[0]):
-            problems.note(line, place, f"It has {len(row)} values, and the first row {len(matrix[0])}.")
+            problems.note(
+                line,
+                place,
+                _("It has {count} values, and the first row {expected}.", count=len(row), expected=len(matrix[0])),
+            )
             return None
         rows.append([_parse_cell(cell, f"{place}[{at}]", line, problems) for at, cell in enumerate(row)])
     return rows
@@ -108,7 +119,7 @@ def _parse_cell(cell: Any, where: str, line: int, problems: ImportProblems) -> f
     value = finite_number(cell)
     if value is not None and value >= 0:
         return value
-    problems.note(line, where, f"'{str(cell)[:20]}' is no number of this kind.")
+    problems.note(line, where, _("'{value}' is no number of this kind.", value=str(cell)[:20]))
     return None
 
 

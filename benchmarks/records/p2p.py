@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.records.import_files import ImportProblems, finite_number, tool_lines
 from benchmarks.records.schema import RunLine, ToolOutput, ToolRun, tool_results, tool_software
+from core.language import _
 
 DEVICE = re.compile(r"^Device:\s*(\d{1,9}),\s*+(.+?),\s*+pciBusID:\s*[0-9a-fA-F]")
 BANDWIDTH = re.compile(r"^(Uni|Bi)directional P2P=(Enabled|Disabled) Bandwidth(?: \(P2P Writes\))? Matrix \((\S+)\)")
@@ -55,7 +56,7 @@ def parse(text: str, problems: ImportProblems) -> ToolOutput:
     _note_incomplete(current, problems)
     kept = [one for one in matrices if one.name != "connectivity" and one.is_whole]
     if not kept:
-        problems.note(0, "", "There is no matrix of bandwidth or latency in it.")
+        problems.note(0, "", _("There is no matrix of bandwidth or latency in it."))
         return output
     header = RunLine(
         id="p2pBandwidthLatencyTest", title=f"p2pBandwidthLatencyTest, {len(kept[0].rows)} GPUs",
@@ -67,7 +68,7 @@ def parse(text: str, problems: ImportProblems) -> ToolOutput:
     )  # fmt: skip
     output.runs.append(ToolRun(kept[0].line, header))
     if not names:
-        output.notes.append("It does not name the GPUs.")
+        output.notes.append(_("It does not name the GPUs."))
     return output
 
 
@@ -103,21 +104,25 @@ def _start_matrix(
 def _parse_row(matrix: _Matrix, line: str, number: int, problems: ImportProblems) -> None:
     place, *cells = line.split()
     columns = matrix.columns or []
-    where = f"{matrix.title}, row {place}"
+    where = _("{matrix}, row {row}", matrix=matrix.title, row=place)
     values: list[float] = []
     for cell in cells:
         value = finite_number(cell)
         if value is None:
-            problems.note(number, where, f"'{cell[:20]}' is no number.")
+            problems.note(number, where, _("'{value}' is no number.", value=cell[:20]))
         values.append(0.0 if value is None else value)
     if len(cells) != len(columns):
-        problems.note(number, where, f"The row has {len(cells)} values, and there are {len(columns)} GPUs.")
+        problems.note(
+            number,
+            where,
+            _("The row has {count} values, and there are {gpus} GPUs.", count=len(cells), gpus=len(columns)),
+        )
         values = [0.0] * len(columns)
     if place != str(columns[len(matrix.rows)]):
-        problems.note(number, where, f"The row of GPU {columns[len(matrix.rows)]} is next.")
+        problems.note(number, where, _("The row of GPU {number} is next.", number=columns[len(matrix.rows)]))
     matrix.rows.append(values)
 
 
 def _note_incomplete(matrix: _Matrix | None, problems: ImportProblems) -> None:
     if matrix is not None and not matrix.is_whole:
-        problems.note(matrix.line, matrix.title, "The matrix is not whole: rows are missing.")
+        problems.note(matrix.line, matrix.title, _("The matrix is not whole: rows are missing."))

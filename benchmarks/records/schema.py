@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from benchmarks.model.topology import Topology
 from benchmarks.runs.results import Summary
+from core.language import _, gettext_noop
 from core.strict_json import InvalidDocument, convert_value
-from hostwire.training import Provenance, Software, Spec
+from hostwire.training import Software, Spec
 
 RECORD_FORMAT: Final = "falconweb.record/1"
 VALUES_A_LINE: Final = 1000
@@ -115,7 +116,12 @@ def record_schema() -> dict[str, Any]:
 # The limit of imports from site to site.
 MAX_CHAIN_LENGTH: Final = 20
 FIRST_YEAR, LAST_YEAR = 1970, 9998
-PROVENANCES: Final[tuple[str, ...]] = get_args(Provenance)
+PROVENANCES: Final[tuple[str, ...]] = (
+    gettext_noop("measured"),
+    gettext_noop("simulated"),
+    gettext_noop("predicted"),
+    gettext_noop("imported"),
+)
 HEADER_SHAPES: Final[dict[str, Any]] = {"topology": Topology, "software": Software, "results": Summary}
 
 
@@ -133,21 +139,21 @@ def header_problems(header: RunLine) -> Iterator[InvalidDocument]:
     for name in ("started_at", "ended_at"):
         moment = getattr(header, name)
         if moment is not None and not FIRST_YEAR <= moment.year <= LAST_YEAR:
-            yield InvalidDocument(f"It is a time from {FIRST_YEAR} to {LAST_YEAR}.", name)
+            yield InvalidDocument(_("It is a time from {first} to {last}.", first=FIRST_YEAR, last=LAST_YEAR), name)
     if header.started_at and header.ended_at and header.ended_at < header.started_at:
-        yield InvalidDocument("It ends before it begins.", "ended_at")
+        yield InvalidDocument(_("It ends before it begins."), "ended_at")
     if header.source.get("provenance", "measured") not in PROVENANCES:
-        yield InvalidDocument(f"It is one of {', '.join(PROVENANCES)}.", "source.provenance")
+        yield InvalidDocument(_("It is one of {choices}.", choices=", ".join(PROVENANCES)), "source.provenance")
     chain = header.source.get("chain", [])
     if not isinstance(chain, list) or len(chain) > MAX_CHAIN_LENGTH or not all(isinstance(one, dict) for one in chain):
-        yield InvalidDocument(f"This is a list of up to {MAX_CHAIN_LENGTH} objects.", "source.chain")
+        yield InvalidDocument(_("This is a list of up to {most} objects.", most=MAX_CHAIN_LENGTH), "source.chain")
 
 
 def _spec_problems(header: RunLine) -> Iterator[InvalidDocument]:
     """Yield the errors of a specification and its hash."""
     if not header.spec:
         if header.spec_hash:
-            yield InvalidDocument("There is a hash, but no specification.", "spec_hash")
+            yield InvalidDocument(_("There is a hash, but no specification."), "spec_hash")
         return
     try:
         spec: Spec = convert_value(header.spec, Spec, "spec")
@@ -155,11 +161,15 @@ def _spec_problems(header: RunLine) -> Iterator[InvalidDocument]:
         yield error
         return
     if spec.workload != header.workload:
-        yield InvalidDocument(f"The specification is of '{spec.workload}', the run of another workload.", "workload")
+        yield InvalidDocument(
+            _("The specification is of '{workload}', the run of another workload.", workload=spec.workload), "workload"
+        )
     if not header.spec_hash:
-        yield InvalidDocument("The hash of the specification is missing.", "spec_hash")
+        yield InvalidDocument(_("The hash of the specification is missing."), "spec_hash")
     elif spec.hash != header.spec_hash:
-        sentence = f"This is not the hash of the specification, {spec.hash[:12]}…: one of the two was changed."
+        sentence = _(
+            "This is not the hash of the specification, {hash}…: one of the two was changed.", hash=spec.hash[:12]
+        )
         yield InvalidDocument(sentence, "spec_hash")
 
 

@@ -43,6 +43,7 @@ from benchmarks.runs.topology import ADDRESSES_KEY
 from benchmarks.sweeps.models import Sweep
 from core.downloads import Download
 from core.errors import Conflict, Invalid, NotFound
+from core.language import _
 from core.strict_json import InvalidDocument
 
 LOOKUP_BATCH: Final = 5000  # records of a batch: databases limit the values of one query
@@ -83,7 +84,7 @@ class ImportCheck:
 
     @property
     def format_name(self) -> str:
-        return FORMATS[self.format]
+        return _(FORMATS[self.format])
 
     @property
     def new(self) -> list[RecordPreview]:
@@ -140,7 +141,7 @@ def records_import(
         reading, previews = _open_file(person, content, format, largest)
         refuse_problems(tuple(reading.problems.found), reading.problems.more)
         if not previews:
-            raise Invalid("There is no record in the file.", errors={"file": "It has no record."})
+            raise Invalid(_("There is no record in the file."), errors={"file": _("It has no record.")})
         with act.change():
             kept: dict[str, Run] = {}
             made: list[tuple[Run, bool]] = []
@@ -260,7 +261,7 @@ def _create_run(person: User, preview: RecordPreview, reading: FormatReader) -> 
 
 def _store_samples(reading: FormatReader, runs: dict[str, Run]) -> None:
     """Store the series and logs of new records, by a second reading of the file."""
-    for _, line in reading.lines():
+    for _number, line in reading.lines():
         if isinstance(line, SeriesLine) and (run := runs.get(line.run)) is not None:
             series_append(
                 run,
@@ -323,24 +324,26 @@ def export_run_list(person: User, wanted: ExportFilter) -> Any:
     seen = Run.objects.visible_to(person)
     if wanted.runs:
         if len(wanted.runs) > MAX_NAMED_RUNS:
-            raise Invalid(f"Name {MAX_NAMED_RUNS} runs at most.", errors={"run": "Too many."})
+            raise Invalid(_("Name {most} runs at most.", most=MAX_NAMED_RUNS), errors={"run": _("Too many.")})
         seen = seen.filter(pk__in=[_parse_id(one, "run") for one in wanted.runs])
         found = {str(pk): (state, title) for pk, state, title in seen.values_list("pk", "state", "title")}
         if len(found) < len({_parse_id(one, "run") for one in wanted.runs}):
-            raise NotFound("One of these runs is not there.")
+            raise NotFound(_("One of these runs is not there."))
         for state, title in found.values():
             if state not in Run.FINAL:
-                raise Conflict(f"'{title}' has not ended. Export its record when it has.")
+                raise Conflict(_("'{run}' has not ended. Export its record when it has.", run=title))
     if wanted.sweep:
         seen = seen.filter(sweep=visible_or_404(Sweep.objects, person, _parse_id(wanted.sweep, "sweep"), "sweep"))
     if wanted.workload:
         if "\0" in wanted.workload:
-            raise Invalid("There is no such workload.", errors={"workload": "It has a NUL."})
+            raise Invalid(_("There is no such workload."), errors={"workload": _("It has a NUL.")})
         seen = seen.filter(workload=wanted.workload)
     if wanted.provenance:
         if wanted.provenance not in Run.Provenance.values:
             known = ", ".join(Run.Provenance.values)
-            raise Invalid("There is no such provenance.", errors={"provenance": f"One of {known}."})
+            raise Invalid(
+                _("There is no such provenance."), errors={"provenance": _("One of {choices}.", choices=known)}
+            )
         seen = seen.filter(provenance=wanted.provenance)
     return seen.filter(state__in=Run.FINAL).order_by("queued_at", "position", "pk")
 
@@ -354,7 +357,10 @@ def finished_run_get(person: User, pk: uuid.UUID) -> Run:
 def records_download(*, person: User, wanted: ExportFilter, kind: str, name: str = "runs") -> Download:
     """Return the records as a streamed file. Raises as `export_run_list`, and Invalid."""
     if kind not in EXPORT_KINDS:
-        raise Invalid(f"'{kind[:20]}' is no kind of export.", errors={"as": f"One of {', '.join(EXPORT_KINDS)}."})
+        raise Invalid(
+            _("'{kind}' is no kind of export.", kind=kind[:20]),
+            errors={"as": _("One of {choices}.", choices=", ".join(EXPORT_KINDS))},
+        )
     pks = list(export_run_list(person, wanted).values_list("pk", flat=True))
     content_type, suffix = EXPORT_KINDS[kind]
     answer = Download(_export_parts(pks, kind), content_type=content_type)
@@ -382,4 +388,4 @@ def _parse_id(text: str, field: str) -> uuid.UUID:
     try:
         return uuid.UUID(text)
     except ValueError as error:
-        raise Invalid(f"'{text[:40]}' is no id.", errors={field: "Give the id of one."}) from error
+        raise Invalid(_("'{value}' is no id.", value=text[:40]), errors={field: _("Give the id of one.")}) from error

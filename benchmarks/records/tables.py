@@ -20,6 +20,7 @@ from benchmarks.records.schema import VALUES_A_LINE, EndLine, RecordLine, RunLin
 from benchmarks.runs.models import Run
 from benchmarks.runs.results import Statistic, summary_of
 from core.downloads import FORMULA_PREFIXES, csv_table
+from core.language import _
 from core.strict_json import InvalidDocument, convert_value, loads_strict
 
 SAMPLE_COLUMNS: Final = (
@@ -173,11 +174,19 @@ class _CsvReader:
                 if not self.columns:
                     self._head(row)
                 elif len(row) != len(self.columns):
-                    self.problems.note(self.number, "", f"The row has {len(row)} cells, the head {len(self.columns)}.")
+                    self.problems.note(
+                        self.number,
+                        "",
+                        _(
+                            "The row has {count} cells, the head {expected}.",
+                            count=len(row),
+                            expected=len(self.columns),
+                        ),
+                    )
                 else:
                     yield [unescape_cell(cell) for cell in row]
         except csv.Error as error:
-            raise InvalidDocument(f"This is no CSV: {error}.", str(self.number)) from error
+            raise InvalidDocument(_("This is no CSV: {error}.", error=error), str(self.number)) from error
 
     def _texts(self, content: ImportFile) -> Iterator[str]:
         for number, text in content.lines():
@@ -188,12 +197,13 @@ class _CsvReader:
         names = tuple(one.strip().lower() for one in row)
         for name in REQUIRED_COLUMNS:
             if name not in names:
-                raise InvalidDocument(f"There is no column '{name}'.", str(self.number))
+                raise InvalidDocument(_("There is no column '{name}'.", name=name), str(self.number))
         for name in names:
             if name not in SAMPLE_COLUMNS or names.count(name) > 1:
                 known = ", ".join(SAMPLE_COLUMNS)
                 raise InvalidDocument(
-                    f"The column '{name[:40]}' is unknown or comes twice; known are {known}.", str(self.number)
+                    _("The column '{name}' is unknown or comes twice; known are {known}.", name=name[:40], known=known),
+                    str(self.number),
                 )
         self.columns = names
 
@@ -218,7 +228,7 @@ class _CsvReader:
         """Return time, value and interval of a row; None if it has none, or is invalid."""
         if not cells["series"]:
             if any(cells.get(name) for name in ("at", "value")):
-                self.problems.note(self.number, "series", "A value belongs to a series, and none is named.")
+                self.problems.note(self.number, "series", _("A value belongs to a series, and none is named."))
             return None
         found: list[float | None] = []
         for name in ("at", "value", "interval"):
@@ -264,7 +274,7 @@ def parse_number(text: str) -> float | None:
     try:
         number = float(text)
     except ValueError as error:
-        raise InvalidDocument(f"'{text[:40]}' is no number.") from error
+        raise InvalidDocument(_("'{value}' is no number.", value=text[:40])) from error
     if not math.isfinite(number):
-        raise InvalidDocument(f"{text[:40]} is no number; leave the cell empty where there is no value.")
+        raise InvalidDocument(_("{value} is no number; leave the cell empty where there is no value.", value=text[:40]))
     return number

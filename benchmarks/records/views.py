@@ -37,6 +37,7 @@ from benchmarks.records.services import (
     records_import,
 )
 from core.errors import FalconWebError, NotFound
+from core.language import _, _n, joined
 
 MAX_NAME_LENGTH: Final = 200
 MAX_SHOWN: Final = 100
@@ -101,7 +102,7 @@ def _submitted_file(request: HttpRequest, person: User) -> tuple[ImportFile, dic
     if file is None and not text.strip():
         token = request.POST.get("staged", "")
         if not token:
-            raise NotFound("Choose a file, or paste its text.")
+            raise NotFound(_("Choose a file, or paste its text."))
         return staged_file_get(person, token, name), {"staged": token, "name": name}
     parts: Iterable[bytes]
     if file is not None:
@@ -131,11 +132,14 @@ def _check_context(checked: ImportCheck) -> dict[str, Any]:
 def _redirect_imported(request: HttpRequest, imported: ImportResult) -> HttpResponse:
     new, known = imported.new, imported.known
     if new:
-        count = f"{len(new)} run was" if len(new) == 1 else f"{len(new)} runs were"
-        rest = f" {len(known)} of the file {'was' if len(known) == 1 else 'were'} here already." if known else ""
-        messages.success(request, f"{count} imported.{rest}")
+        said = [_n("{count} run was imported.", "{count} runs were imported.", len(new))]
+        if known:
+            said.append(
+                _n("{count} of the file was here already.", "{count} of the file were here already.", len(known))
+            )
+        messages.success(request, joined(said))
     else:
-        messages.info(request, "Nothing was imported: everything in the file exists already.")
+        messages.info(request, _("Nothing was imported: everything in the file exists already."))
     if len(imported.runs) == 1:
         return redirect("runs:run", pk=imported.runs[0][0].pk)
     return redirect("runs:runs")
@@ -144,10 +148,10 @@ def _redirect_imported(request: HttpRequest, imported: ImportResult) -> HttpResp
 def _render_page(request: HttpRequest, person: User, found: dict[str, Any], *, status: int = 200) -> HttpResponse:
     context = {
         **found,
-        "formats": FORMATS.items(),
+        "formats": [(name, _(label)) for name, label in FORMATS.items()],
         "may_import": person.may_compose,
         "largest": MAX_UPLOAD_BYTES // 2**20,
         "largest_bytes": MAX_UPLOAD_BYTES,
-        "too_large": TOO_LARGE_SENTENCE,
+        "too_large": _(TOO_LARGE_SENTENCE),
     }
     return render(request, "benchmarks/records/import.html", context, status=status)

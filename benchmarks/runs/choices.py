@@ -9,6 +9,7 @@ from accounts.models import User
 from benchmarks.runs.models import Hold, Run
 from benchmarks.runs.topology import model_name, own_drive
 from core.database import natural
+from core.language import _
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import (
     attached_devices,
@@ -18,7 +19,7 @@ from fabric.agents.selectors import (
     latest_report,
 )
 from fabric.inventory.labels import host_port_name, monitored_only_reason
-from fabric.inventory.models import Chassis, Device, Host, HostPort
+from fabric.inventory.models import Chassis, Device, Host, HostPort, Slot
 from fabric.leases.selectors import returning_reasons
 from fabric.operations.projected_state import projected_drawers
 from fabric.operations.rules import DrawerSnapshot, attach_violation
@@ -161,22 +162,28 @@ class _ChoiceReader:
             drawer=(chassis.pk, drawer_id or 0),
             drawer_name=f"{chassis.name} · {drawer.name}" if drawer is not None else chassis.name,
             where=f"{chassis.name} · {slot.name}" if slot is not None else chassis.name,
-            slot=f"slot {slot.number}" if slot is not None and slot.number else slot.name if slot is not None else "",
+            slot=_slot_label(slot),
             memory_bytes=device.memory_bytes or 0,
             attached=device.host_port_id,
-            at="" if port is None else host_port_name(port) if may_be_taken else "another host",
+            at="" if port is None else host_port_name(port) if may_be_taken else _("another host"),
             here=port in ports,
             targets=tuple(targets),
             used_by=self.held.get(f"device/{device.pk}", ""),
             why_not=chassis_unavailable_reason(chassis)
-            or ("" if may_be_taken else "it is at a host port that is not granted to your tenant")
+            or ("" if may_be_taken else _("it is at a host port that is not granted to your tenant"))
             or self.returning.get(device.pk, ""),
         )
 
 
+def _slot_label(slot: Slot | None) -> str:
+    if slot is None:
+        return ""
+    return _("slot {number}", number=slot.number) if slot.number else slot.name
+
+
 def _visible_holds(person: User) -> dict[str, str]:
     seen = dict(Run.objects.visible_to(person).open().values_list("pk", "title"))
-    return {key: seen.get(run, "another run") for key, run in Hold.objects.values_list("key", "run")}
+    return {key: seen.get(run, _("another run")) for key, run in Hold.objects.values_list("key", "run")}
 
 
 def _local_gpu_memory(
@@ -192,11 +199,11 @@ def _local_gpu_memory(
 
 def _unavailable_reason(host: Host, agent: HostAgent | None, report: HostReport | None) -> str:
     if agent is None:
-        return f"No agent runs on {host.name}. An administrator enrols one on the host's page."
+        return _("No agent runs on {name}. An administrator enrols one on the host's page.", name=host.name)
     if report is None:
-        return f"The agent of {host.name} does not report."
+        return _("The agent of {name} does not report.", name=host.name)
     if not report.trainer.executors:
-        return report.trainer.absent or f"The agent of {host.name} can run nothing. Update it."
+        return report.trainer.absent or _("The agent of {name} can run nothing. Update it.", name=host.name)
     return ""
 
 
@@ -208,5 +215,5 @@ def chassis_unavailable_reason(chassis: Chassis) -> str:
     if not chassis.is_composable:
         return monitored_only_reason(chassis)
     if not chassis.enabled:
-        return f"{chassis.name} is not polled: an administrator has disabled it."
-    return f"{chassis.name} does not answer now." if chassis.last_error else ""
+        return _("{name} is not polled: an administrator has disabled it.", name=chassis.name)
+    return _("{name} does not answer now.", name=chassis.name) if chassis.last_error else ""

@@ -23,6 +23,7 @@ from benchmarks.runs.recording import PHASE_PREFIX, STEP_SECONDS_KEY, series_val
 from benchmarks.runs.results import Summary, summary_of
 from benchmarks.runs.topology import recorded_topology
 from benchmarks.workloads.catalogue import CATALOGUE
+from core.language import _, gettext_noop
 from fabric.operations.models import Plan
 
 logger = logging.getLogger(__name__)
@@ -33,13 +34,28 @@ STAGE_NUMBERS: Final = {
 }  # fmt: skip
 MAX_EARLIER_RUNS: Final = 20  # earlier runs for the usual duration
 PHASE_LABELS: Final = {
-    "build": "Build", "warmup": "Warm up", "timed": "Measure", "no_sync": "Measure without exchange of gradients",
-    "finish": "Finish",
-}  # fmt: skip
+    "build": gettext_noop("Build"),
+    "warmup": gettext_noop("Warm up"),
+    "timed": gettext_noop("Measure"),
+    "no_sync": gettext_noop("Measure without exchange of gradients"),
+    "finish": gettext_noop("Finish"),
+}
 TROUBLE_LABELS: Final = {
-    "out_of_memory": "Out of memory", "crash": "Crashed", "hang": "Hung", "limit": "Time limit", "lost": "Lost",
-    "refused": "Refused", "compose": "Not composed",
-}  # fmt: skip
+    "out_of_memory": gettext_noop("Out of memory"),
+    "crash": gettext_noop("Crashed"),
+    "hang": gettext_noop("Hung"),
+    "limit": gettext_noop("Time limit"),
+    "lost": gettext_noop("Lost"),
+    "refused": gettext_noop("Refused"),
+    "compose": gettext_noop("Not composed"),
+}
+STAGE_STATES: Final = (
+    gettext_noop("waiting"),
+    gettext_noop("running"),
+    gettext_noop("done"),
+    gettext_noop("failed"),
+    gettext_noop("skipped"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +91,12 @@ def run_status(person: User, run: Run) -> dict[str, Any]:
     if measured is not None and prediction is not None and prediction.step_seconds > 0:
         error = measured.value / prediction.step_seconds - 1.0
     current = next((one.name for one in stages if one.state == "running"), "")
-    steps = f", {progress.done} of {progress.total} steps" if current and progress is not None else ""
+    if current and progress is not None:
+        current = _("{stage}, {done} of {total} steps", stage=current, done=progress.done, total=progress.total)
     return {
         "stages": stages,
-        "screen_reader_text": f"{current}{steps}",
-        "phase": PHASE_LABELS.get(run.phase, run.phase) if run.state in Run.ON_HOST else "",
+        "screen_reader_text": current,
+        "phase": _(PHASE_LABELS.get(run.phase, run.phase)) if run.state in Run.ON_HOST else "",
         "progress": progress,
         "seconds": _elapsed_seconds(run),
         "usual_duration": _usual_duration(person, run),
@@ -89,7 +106,7 @@ def run_status(person: User, run: Run) -> dict[str, Any]:
         "prediction": prediction,
         "prediction_error": error,
         "unreturned": 0 if run.is_open else len(devices_to_restore(run).attachments),
-        "trouble": TROUBLE_LABELS.get(run.trouble, run.trouble),
+        "trouble": _(TROUBLE_LABELS.get(run.trouble, run.trouble)),
     }
 
 
@@ -134,13 +151,13 @@ def _stages(run: Run, recorded: Mapping[str, Any]) -> tuple[RunStage, ...]:
     phases = _started_phases(recorded) if host == "running" else []
     return (
         RunStage(
-            name="Wait in queue",
+            name=_("Wait in queue"),
             state=queue,
             seconds=_seconds_between(run.queued_at, run.begun_at or run.finished_at),
             sentence=run.sentence if queue == "running" else "",
         ),
         RunStage(
-            name="Attach devices" if run.plan is not None or not attached else "Devices already attached",
+            name=_("Attach devices") if run.plan is not None or not attached else _("Devices already attached"),
             state=attach,
             seconds=None
             if run.plan is None
@@ -149,17 +166,17 @@ def _stages(run: Run, recorded: Mapping[str, Any]) -> tuple[RunStage, ...]:
             plan=run.plan,
         ),
         RunStage(
-            name=f"Run on {run.host.name}" if run.host is not None else "Run",
+            name=_("Run on {host}", host=run.host.name) if run.host is not None else _("Run"),
             state=host,
             seconds=_seconds_between(run.started_at, run.ended_at),
             sentence=run.sentence or " ".join(phases[-1:]) if host == "running" else "",
         ),
         RunStage(
-            name="Nothing to return"
+            name=_("Nothing to return")
             if restore == "skipped" and run.plan is None
-            else "Keep devices attached"
+            else _("Keep devices attached")
             if kept
-            else "Return devices",
+            else _("Return devices"),
             state=restore,
             seconds=None
             if run.plan_back is None
@@ -174,7 +191,7 @@ def _started_phases(recorded: Mapping[str, Any]) -> list[str]:
     """Return the started phases in order, with their durations."""
     now = timezone.now().timestamp()
     return [
-        f"{words}, for {max(0.0, now - recorded[key][1][0]):.0f} s."
+        _("{phase}, for {seconds:.0f} s.", phase=_(words), seconds=max(0.0, now - recorded[key][1][0]))
         for name, words in PHASE_LABELS.items()
         if (key := f"{PHASE_PREFIX}{name}") in recorded
     ]
@@ -184,7 +201,7 @@ def _progress(run: Run, recorded: Mapping[str, Any]) -> RunProgress | None:
     total = int(run.spec.get("steps", 0)) if run.spec else 0
     if run.state not in Run.ON_HOST or not total or run.phase not in {"timed", "no_sync", "finish"}:
         return None
-    _, seconds = recorded.get(STEP_SECONDS_KEY, ((), ()))
+    _at, seconds = recorded.get(STEP_SECONDS_KEY, ((), ()))
     left = None
     if len(seconds) >= 3 and run.steps_done < total:
         left = float(np.median(seconds)) * (total - run.steps_done)
@@ -206,8 +223,8 @@ def _usual_duration(person: User, run: Run) -> str:
         return ""
     low, high = np.percentile(seconds, [10, 90])
     if round(low) == round(high):
-        return f"usually {high:.0f} s"
-    return f"usually {low:.0f} to {high:.0f} s"
+        return _("usually {high:.0f} s", high=high)
+    return _("usually {low:.0f} to {high:.0f} s", low=low, high=high)
 
 
 def _seconds_between(begin: datetime | None, end: datetime | None) -> float | None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from benchmarks.runs.choices import DeviceChoice, HostChoice, PortChoice
 from benchmarks.runs.rules import Composition
-from core.language import join_words
+from core.language import _, join_words
 from core.text import parse_id
 from fabric.inventory.models import Device
 
@@ -64,8 +64,8 @@ class DeviceField:
     def now(self) -> str:
         if self.device.why_not:
             return self.device.why_not
-        at = f"at {self.device.at}" if self.device.at else "detached"
-        return f"{at}, used by ‘{self.device.used_by}’" if self.device.used_by else at
+        at = _("at {at}", at=self.device.at) if self.device.at else _("detached")
+        return _("{at}, used by ‘{run}’", at=at, run=self.device.used_by) if self.device.used_by else at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,12 +185,12 @@ def _selected_devices(
 
 def _selection_error(host: HostChoice, line: DeviceField | None, port: int) -> str:
     if line is None:
-        return f"A selected device cannot be attached to {host.name} now."
-    called = f"{line.device.model} in {line.device.where}"
+        return _("A selected device cannot be attached to {host} now.", host=host.name)
+    called = _("{model} in {where}", model=line.device.model, where=line.device.where)
     if line.device.why_not:
-        return f"{called} cannot be taken: {line.device.why_not}"
+        return _("{device} cannot be taken: {reason}", device=called, reason=line.device.why_not)
     if port not in {one.id for one in line.device.targets}:
-        return f"{called} cannot be attached to that host port now."
+        return _("{device} cannot be attached to that host port now.", device=called)
     return ""
 
 
@@ -225,13 +225,23 @@ def _drawer_fields(
 def _select_count(lines: Iterable[DeviceField], port: PortChoice, typed: str, chosen: dict[int, int]) -> str:
     """Select the typed number of GPUs for a host port; return the error, '' on success."""
     if not (typed.isascii() and typed.isdecimal() and len(typed) <= MAX_DIGITS):
-        return f"Enter a whole number of GPUs for {port.full_label}."
+        return _("Enter a whole number of GPUs for {port}.", port=port.full_label)
     requested, have = int(typed), sum(one == port.id for one in chosen.values())
     if requested < have:
-        return f"{have} are ticked for {port.full_label}, and {requested} requested: clear one of the two."
+        return _(
+            "{have} are ticked for {port}, and {requested} requested: clear one of the two.",
+            have=have,
+            port=port.full_label,
+            requested=requested,
+        )
     free = [line for line in lines if line.device.id not in chosen and port in line.device.targets]
     if requested > have + len(free):
-        return f"{port.full_label} can have {have + len(free)} GPUs, not {requested}."
+        return _(
+            "{port} can have {most} GPUs, not {requested}.",
+            port=port.full_label,
+            most=have + len(free),
+            requested=requested,
+        )
     free.sort(key=lambda line: (line.rank, line.device.attached != port.id))
     chosen |= {line.device.id: port.id for line in free[: requested - have]}
     return ""

@@ -16,6 +16,7 @@ from benchmarks.runs.services import MAX_TITLE_LENGTH
 from core.api.fields import IdField
 from core.api.requests import StrictSerializer, sentence_by_field
 from core.errors import Invalid
+from core.language import _
 from core.strict_json import InvalidDocument, loads_strict
 
 MAX_FILE_LENGTH: Final = 256 * 1024  # characters
@@ -69,7 +70,9 @@ class RunRequestSerializer(StrictSerializer, serializers.Serializer[Any]):
 def parse_run_file(text: str) -> RunRequest:
     """Parse a file; raises Invalid, which names the field, or the line and character of a JSON error."""
     if len(text) > MAX_FILE_LENGTH:
-        raise Invalid("The file is too long.", errors={"file": f"At most {MAX_FILE_LENGTH // 1024} KiB."})
+        raise Invalid(
+            _("The file is too long."), errors={"file": _("At most {most} KiB.", most=MAX_FILE_LENGTH // 1024)}
+        )
     try:
         body = RunRequestSerializer(data=loads_strict(text))
     except InvalidDocument as error:
@@ -88,7 +91,7 @@ def run_request(values: Mapping[str, Any]) -> RunRequest:
     place, exercise = values["composition"], values["exercise"] or {}
     devices = {one["device_id"]: one["host_port_id"] for one in place["devices"]}
     if len(devices) < len(place["devices"]):
-        raise Invalid("A device is named twice.", errors={"composition.devices": "Name each device once."})
+        raise Invalid(_("A device is named twice."), errors={"composition.devices": _("Name each device once.")})
     composition = Composition(
         host=place["host_id"],
         local_gpus=place["local_gpus"],
@@ -99,7 +102,7 @@ def run_request(values: Mapping[str, Any]) -> RunRequest:
     )
     spec = spec_for_composition(values["workload"], values["preset"], values["spec"], composition)
     if exercise and values["executor"] != "simulated":
-        sentence = "Only a simulated run ends badly on demand."
+        sentence = _("Only a simulated run ends badly on demand.")
         raise Invalid(sentence, errors={"exercise": sentence})
     return RunRequest(
         spec=spec,

@@ -21,6 +21,7 @@ from benchmarks.runs.topology import composition_topology, recorded_topology
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from benchmarks.workloads.definitions import COMMON_PARAMETERS, SpecError, Workload, WorkloadParameter
 from core.errors import FalconWebError, Invalid, RuleViolation
+from core.language import _, joined
 from core.text import parse_id
 from fabric.inventory.models import Device
 
@@ -53,7 +54,7 @@ class RunFormField:
     @property
     def options(self) -> list[tuple[str, str, bool]]:
         """Its choices: value, label, whether it is selected."""
-        labels = {True: "yes", False: "no"}
+        labels = {True: _("yes"), False: _("no")}
         return [
             (
                 _field_text(one),
@@ -133,13 +134,20 @@ class RunForm:
     def error_list(self) -> list[tuple[str, str]]:
         """The errors: the element id of the field ('' without one), and the sentence with the field's label."""
         of_page = self._places() | {
-            one.parameter.name: (one.parameter.label, one.id)
+            one.parameter.name: (_(one.parameter.label), one.id)
             for one in (*self.basic_fields, *self.other_fields, *([self.processes] if self.on_cpu else []))
         }
         found = []
         for name, sentence in self.errors.items():
             label, place = of_page.get(name.removeprefix("options."), ("", ""))
-            found.append((place, sentence if sentence.startswith(label) else f"{label}: {sentence}"))
+            found.append(
+                (
+                    place,
+                    sentence
+                    if sentence.startswith(label)
+                    else _("{field}: {sentence}", field=label, sentence=sentence),
+                )
+            )
         return found
 
     @property
@@ -154,11 +162,11 @@ class RunForm:
         """Return the request; raises Invalid with a sentence for each wrong field."""
         host = self.part
         if host is None:
-            raise Invalid("There is no host.", errors={"host": "You cannot use any host for runs."})
+            raise Invalid(_("There is no host."), errors={"host": _("You cannot use any host for runs.")})
         # All errors are reported together.
         composition, wrong = self._composition(host)
         if self.is_host_gone:
-            wrong["host"] = "You cannot run anything on the selected host, or it was removed. Choose another one."
+            wrong["host"] = _("You cannot run anything on the selected host, or it was removed. Choose another one.")
         names = {one.name for one in (*COMMON_PARAMETERS, *self.workload.parameters)} - set(DERIVED_FIELDS)
         given: dict[str, Any] = {name: self.given[name] for name in names if self.given.get(name, "") != ""}
         if composition.cpu and self.given.get("devices"):
@@ -169,13 +177,13 @@ class RunForm:
         try:
             minutes = float(self.given.get("limit", "60").strip().replace(",", "."))
         except ValueError:
-            wrong["limit_seconds"] = "Enter a number of minutes."
+            wrong["limit_seconds"] = _("Enter a number of minutes.")
         try:
             spec = spec_for_composition(self.workload.name, self.preset, given, composition)
         except Invalid as error:
             wrong |= error.details["errors"]
         if wrong or spec is None:
-            raise Invalid("Some fields of the form are invalid.", errors=wrong)
+            raise Invalid(_("Some fields of the form are invalid."), errors=wrong)
         return RunRequest(
             spec=spec,
             composition=composition,
@@ -203,11 +211,11 @@ class RunForm:
         if not self.on_cpu:
             wrong |= part.wrong
             if part.lost:
-                wrong[DEVICE_FIELDS[0]] = " ".join(part.lost)
+                wrong[DEVICE_FIELDS[0]] = joined(part.lost)
             if part.local.isascii() and part.local.isdecimal() and len(part.local) <= MAX_DIGITS:
                 local = int(part.local)
             else:
-                wrong["local_gpus"] = "Enter a whole number of GPUs."
+                wrong["local_gpus"] = _("Enter a whole number of GPUs.")
         place = Composition(
             host=part.host.id,
             local_gpus=local,
@@ -225,12 +233,12 @@ class RunForm:
         first = next((line.name for line in part.gpus if not line.device.why_not), "") if part is not None else ""
         where = "cpu" if self.on_cpu else "gpu"
         return {
-            "limit_seconds": ("Time limit", "limit"),
-            "command": ("Command", "command"),
-            "host": ("Host", f"host-{host}"),
-            "executor": ("Executor", f"executor-{self.executor}"),
+            "limit_seconds": (_("Time limit"), "limit"),
+            "command": (_("Command"), "command"),
+            "host": (_("Host"), f"host-{host}"),
+            "executor": (_("Executor"), f"executor-{self.executor}"),
             "backend": ("", f"where-{where}"),
-            "local_gpus": ("GPUs of its own", f"local-{host}"),
+            "local_gpus": (_("GPUs of its own"), f"local-{host}"),
             **dict.fromkeys(DEVICE_FIELDS, ("", first or f"where-{where}")),
             **dict.fromkeys(DRIVE_FIELDS, ("", f"storage-{host}")),
             **{name: ("", name) for name in (part.wrong if part is not None else {})},
@@ -284,7 +292,7 @@ def _watched_steps(form: RunForm) -> str:
     """Return a round number of steps that take about WATCHED_SECONDS; '' where that is not known."""
     if form.part is None or form.executor != "simulated":
         return str(WATCHED_CPU_STEPS)
-    composition, _ = form._composition(form.part)  # noqa: SLF001 - of this module
+    composition, _errors = form._composition(form.part)  # noqa: SLF001 - of this module
     try:
         spec = spec_for_composition(form.workload.name, form.preset, {}, composition)
         step = model.predict(spec, composition_topology(composition)).step_seconds

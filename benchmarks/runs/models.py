@@ -11,6 +11,7 @@ from django.db import models
 from django.db.models import Q
 from django.dispatch import Signal
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Tenant
 from accounts.visibility import RestrictedQuerySet
@@ -25,24 +26,24 @@ class Run(models.Model):
     """A requested benchmark: queued, composed, run on a host, recorded, its devices restored."""
 
     class State(models.TextChoices):
-        QUEUED = "queued", "Queued"  # waits for its devices, its sweep, or its position
-        COMPOSING = "composing", "Composing"  # a plan attaches its devices to its host
-        STARTING = "starting", "Starting"  # the host was requested to start it
-        RUNNING = "running", "Running"
-        STOPPING = "stopping", "Stopping"  # the host was requested to stop it
-        RETURNING = "returning", "Returning devices"  # it has ended; a plan restores its devices
-        COMPLETED = "completed", "Completed"
-        FAILED = "failed", "Failed"
-        CANCELLED = "cancelled", "Cancelled"
+        QUEUED = "queued", gettext_lazy("Queued")  # waits for its devices, its sweep, or its position
+        COMPOSING = "composing", gettext_lazy("Composing")  # a plan attaches its devices to its host
+        STARTING = "starting", gettext_lazy("Starting")  # the host was requested to start it
+        RUNNING = "running", gettext_lazy("Running")
+        STOPPING = "stopping", gettext_lazy("Stopping")  # the host was requested to stop it
+        RETURNING = "returning", gettext_lazy("Returning devices")  # it has ended; a plan restores its devices
+        COMPLETED = "completed", gettext_lazy("Completed")
+        FAILED = "failed", gettext_lazy("Failed")
+        CANCELLED = "cancelled", gettext_lazy("Cancelled")
 
     FINAL = ("completed", "failed", "cancelled")
     ON_HOST = ("starting", "running", "stopping")
 
     class Provenance(models.TextChoices):
-        MEASURED = "measured", "Measured"
-        SIMULATED = "simulated", "Simulated"
-        PREDICTED = "predicted", "Predicted"
-        IMPORTED = "imported", "Imported"
+        MEASURED = "measured", gettext_lazy("Measured")
+        SIMULATED = "simulated", gettext_lazy("Simulated")
+        PREDICTED = "predicted", gettext_lazy("Predicted")
+        IMPORTED = "imported", gettext_lazy("Imported")
 
     class RunQuerySet(RestrictedQuerySet):
         """A tenant sees the runs of its users."""

@@ -1,9 +1,11 @@
-"""Quantities for display: three significant digits, a scaled unit, names instead of codes. Pure."""
+"""Quantities for display: three significant digits, a scaled unit, names instead of codes."""
 
 from __future__ import annotations
 
 from math import floor, log10
 from typing import Final
+
+from core.language import _
 
 UNIT_SCALES: Final = {
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
@@ -43,7 +45,7 @@ def interval_text(value: float, low: float, high: float, unit: str) -> str:
     """Return both ends of an interval in the unit and with the decimals of its central value."""
     size, name = unit_scale(value, unit)
     first, last = (format_number(one / size, value / size) for one in (low, high))
-    return f"{first} to {last} {name}".replace(" /s", "/s")
+    return _("{low} to {high} {unit}", low=first, high=last, unit=name).replace(" /s", "/s")
 
 
 def duration_text(seconds: float | None) -> str:
@@ -62,7 +64,7 @@ def deviation_text(share: float | None) -> str:
     """Return a relative error as text: 'off by +12 %', or that it is within one per cent."""
     if share is None:
         return ""
-    return "within 1 %" if abs(share) < 0.01 else f"off by {share * 100:+.0f} %"
+    return _("within 1 %") if abs(share) < 0.01 else _("off by {percent:+.0f} %", percent=share * 100)
 
 
 def field_label(name: str) -> str:

@@ -18,6 +18,7 @@ from benchmarks.runs.topology import composition_topology, current_own_drive
 from benchmarks.workloads.catalogue import spec_of, workload_of
 from benchmarks.workloads.definitions import SpecError, Workload, validate_spec
 from core.errors import Conflict, Forbidden, Invalid, NotFound, RuleViolation
+from core.language import _, join_words, joined
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import is_agent_away, latest_report
 from fabric.inventory.models import Device, Host, HostPort
@@ -78,7 +79,8 @@ def validated_workload(spec: Spec) -> Workload:
         validate_spec(workload, spec)
     except KeyError as error:
         raise Invalid(
-            f"There is no workload '{spec.workload[:50]}'.", errors={"workload": "Take one of the catalogue."}
+            _("There is no workload '{workload}'.", workload=spec.workload[:50]),
+            errors={"workload": _("Take one of the catalogue.")},
         ) from error
     except SpecError as error:
         raise Invalid(next(iter(error.errors.values())), errors=error.errors) from error
@@ -87,7 +89,9 @@ def validated_workload(spec: Spec) -> Workload:
 
 def refuse_too_many_open(person: User) -> None:
     if Run.objects.open().filter(requested_by=person).count() >= MAX_OPEN_RUNS:
-        raise Conflict(f"You have {MAX_OPEN_RUNS} runs that have not ended. Wait for some of them, or cancel them.")
+        raise Conflict(
+            _("You have {most} runs that have not ended. Wait for some of them, or cancel them.", most=MAX_OPEN_RUNS)
+        )
 
 
 def validated_host(person: User, spec: Spec, composition: Composition) -> Host:
@@ -101,9 +105,9 @@ def validated_host(person: User, spec: Spec, composition: Composition) -> Host:
     gpus = [one for one in devices.values() if one.kind == Device.Kind.GPU]
     others = [one for one in devices.values() if one.kind != Device.Kind.GPU and one.pk != composition.storage]
     if others:
-        errors["devices"] = f"{others[0].name} computes nothing: take GPUs, and one NVMe drive as storage."
+        errors["devices"] = _("{name} computes nothing: take GPUs, and one NVMe drive as storage.", name=others[0].name)
     if composition.local_gpus > host.local_gpu_count:
-        errors["local_gpus"] = f"{host.name} has {host.local_gpu_count} GPUs of its own."
+        errors["local_gpus"] = _("{name} has {count} GPUs of its own.", name=host.name, count=host.local_gpu_count)
     errors |= _count_errors(spec, composition, len(gpus))
     if errors:
         raise Invalid(next(iter(errors.values())), errors=errors)
@@ -113,25 +117,32 @@ def validated_host(person: User, spec: Spec, composition: Composition) -> Host:
 def validate_trainer(person: User, host: Host, spec: Spec, composition: Composition, executor: str) -> None:
     """Raise Invalid for what the trainer of a host does not support, and Conflict if its agent does not report."""
     if executor not in EXECUTORS:
-        raise Invalid(f"'{executor[:50]}' is no executor.", errors={"executor": f"One of {', '.join(EXECUTORS)}."})
+        raise Invalid(
+            _("'{executor}' is no executor.", executor=executor[:50]),
+            errors={"executor": _("One of {choices}.", choices=", ".join(EXECUTORS))},
+        )
     trainer = _host_trainer(host)
     sentence = ""
     if executor not in trainer.executors:
-        offered = " and ".join(trainer.executors) or "nothing"
-        sentence = f"{host.name} offers {offered}, not {executor}."
+        offered = join_words(list(trainer.executors)) if trainer.executors else _("nothing")
+        sentence = _("{name} offers {offered}, not {executor}.", name=host.name, offered=offered, executor=executor)
         if executor == "torch" and trainer.absent:
-            sentence = f"{sentence} {trainer.absent}"
+            sentence = joined([sentence, trainer.absent])
     elif executor == "torch" and spec.workload != COMMAND_WORKLOAD and spec.backend not in trainer.backends:
-        there = " and ".join(trainer.backends) or "nothing"
-        sentence = f"PyTorch of {host.name} runs on {there}, not on {spec.backend}."
+        there = join_words(list(trainer.backends)) if trainer.backends else _("nothing")
+        sentence = _(
+            "PyTorch of {name} runs on {there}, not on {backend}.", name=host.name, there=there, backend=spec.backend
+        )
     if sentence:
         raise Invalid(sentence, errors={"executor": sentence})
     has_drive = composition.own_drive or composition.storage is not None
     if has_drive and spec.workload == COMMAND_WORKLOAD:
-        sentence = "A command of your own reads what it names: no drive can be chosen for it."
+        sentence = _("A command of your own reads what it names: no drive can be chosen for it.")
         raise Invalid(sentence, errors={"storage": sentence})
     if has_drive and executor == "torch" and not trainer.drives:
-        sentence = f"PyTorch of {host.name} reads no drive that is chosen: leave it out, or have the run simulated."
+        sentence = _(
+            "PyTorch of {name} reads no drive that is chosen: leave it out, or have the run simulated.", name=host.name
+        )
         raise Invalid(sentence, errors={"storage": sentence})
     if spec.workload == COMMAND_WORKLOAD:
         _refuse_command(person, host, executor, trainer)
@@ -142,9 +153,9 @@ def _host_trainer(host: Host) -> TrainerCapabilities:
     report = latest_report(agent) if agent is not None and not is_agent_away(agent) else None
     if report is None:
         raise Conflict(
-            f"The agent of {host.name} does not report: nothing can be run there now."
+            _("The agent of {name} does not report: nothing can be run there now.", name=host.name)
             if agent is not None
-            else f"No agent runs on {host.name}: nothing can be run there."
+            else _("No agent runs on {name}: nothing can be run there.", name=host.name)
         )
     return report.trainer
 
@@ -174,7 +185,7 @@ def validate_attachments(person: User, composition: Composition) -> None:
 def refuse_unapproved(person: User, desired: DesiredState) -> None:
     """Raise Forbidden where attaching needs two people: a run is carried out by the site, and would need one alone."""
     if guarded_dangers() & set(desired_dangers(person, desired)):
-        raise Forbidden("Attaching these devices needs two people: have a plan for it approved, then run.")
+        raise Forbidden(_("Attaching these devices needs two people: have a plan for it approved, then run."))
 
 
 def desired_state(composition: Composition) -> DesiredState:
@@ -189,30 +200,32 @@ def _composition_devices(person: User, composition: Composition, host: Host) -> 
     }
     for pk, port in composition.devices.items():
         if pk not in devices:
-            raise NotFound(f"There is no device {pk}.")
+            raise NotFound(_("There is no device {pk}.", pk=pk))
         if port not in ports:
-            raise NotFound(f"There is no host port {port}.")
+            raise NotFound(_("There is no host port {port}.", port=port))
         if ports[port].host_id != host.pk:
-            sentence = f"Host port {ports[port].label} does not lead to {host.name}."
+            sentence = _("Host port {port} does not lead to {host}.", port=ports[port].label, host=host.name)
             raise Invalid(sentence, errors={"devices": sentence})
         if devices[pk].missing_since is not None:
-            raise Conflict(f"{devices[pk].name} of {devices[pk].chassis.name} is missing.")
+            raise Conflict(
+                _("{device} of {chassis} is missing.", device=devices[pk].name, chassis=devices[pk].chassis.name)
+            )
     return devices
 
 
 def _storage_errors(composition: Composition, devices: dict[int, Device], host: Host) -> dict[str, str]:
     if composition.own_drive:
         if composition.storage is not None:
-            return {"own_drive": "Data is read from one drive: the host's own, or one of a chassis."}
+            return {"own_drive": _("Data is read from one drive: the host's own, or one of a chassis.")}
         if current_own_drive(host.pk, latest_report(HostAgent.objects.filter(host=host).first())) is None:
-            return {"own_drive": f"{host.name} shows no NVMe drive of its own."}
+            return {"own_drive": _("{name} shows no NVMe drive of its own.", name=host.name)}
         return {}
     if composition.storage is None:
         return {}
     drive = devices.get(composition.storage)
     if drive is None:
-        return {"storage": "The drive to read from is not among the devices."}
-    return {} if drive.kind == Device.Kind.NVME else {"storage": f"{drive.name} is no NVMe drive."}
+        return {"storage": _("The drive to read from is not among the devices.")}
+    return {} if drive.kind == Device.Kind.NVME else {"storage": _("{name} is no NVMe drive.", name=drive.name)}
 
 
 def _count_errors(spec: Spec, composition: Composition, gpus: int) -> dict[str, str]:
@@ -220,16 +233,20 @@ def _count_errors(spec: Spec, composition: Composition, gpus: int) -> dict[str, 
     there = composition.local_gpus + gpus
     if composition.cpu:
         if there:
-            return {"cpu": "A run on the CPU takes no GPUs."}
-        return {} if spec.backend == CPU_BACKEND else {"backend": "A run on the CPU has the backend cpu."}
+            return {"cpu": _("A run on the CPU takes no GPUs.")}
+        return {} if spec.backend == CPU_BACKEND else {"backend": _("A run on the CPU has the backend cpu.")}
     if spec.workload == COMMAND_WORKLOAD:
         return {}
     if spec.backend == CPU_BACKEND:
-        return {"backend": "A run on GPUs has the backend cuda. Take the CPU as its place, or another backend."}
+        return {"backend": _("A run on GPUs has the backend cuda. Take the CPU as its place, or another backend.")}
     if not there:
-        return {"devices": "No GPU is chosen: take some of the host's own, or of a chassis."}
+        return {"devices": _("No GPU is chosen: take some of the host's own, or of a chassis.")}
     if there != spec.devices:
-        return {"devices": f"The specification is for {spec.devices} devices, and {there} are chosen."}
+        return {
+            "devices": _(
+                "The specification is for {devices} devices, and {there} are chosen.", devices=spec.devices, there=there
+            )
+        }
     return {}
 
 
@@ -238,10 +255,12 @@ def _refuse_command(person: User, host: Host, executor: str, trainer: TrainerCap
     is_granted = person.tenant is not None and HostPort.objects.filter(host=host, tenant=person.tenant).exists()
     sentence = ""
     if executor != "torch":
-        sentence = "A command of your own cannot be simulated: take the executor torch."
+        sentence = _("A command of your own cannot be simulated: take the executor torch.")
     elif not trainer.account:
-        sentence = f"{host.name} runs no commands: its agent has no account for them."
+        sentence = _("{name} runs no commands: its agent has no account for them.", name=host.name)
     elif not is_granted and not (person.is_administrator and person.tenant is None):
-        sentence = f"{host.name} is not granted to your tenant: your own commands run only on hosts that are."
+        sentence = _(
+            "{name} is not granted to your tenant: your own commands run only on hosts that are.", name=host.name
+        )
     if sentence:
         raise Invalid(sentence, errors={"host": sentence})

@@ -19,13 +19,14 @@ from benchmarks.workloads.catalogue import CATALOGUE
 from benchmarks.workloads.definitions import Workload
 from core.api.fields import MAX_ID
 from core.errors import Invalid
+from core.language import _, gettext_noop
 from fabric.topology.readings import RunningWork
 
 ROWS_A_BATCH: Final = 200
 MAX_TEXT_LENGTH: Final = 200
 # Groups of states, besides each by itself.
-STATE_GROUPS: Final = {"open": "Not ended", "ended": "Ended"}
-EXECUTOR_LABELS: Final = {"torch": "PyTorch", "simulated": "Simulated"}
+STATE_GROUPS: Final = {"open": gettext_noop("Not ended"), "ended": gettext_noop("Ended")}
+EXECUTOR_LABELS: Final = {"torch": "PyTorch", "simulated": gettext_noop("Simulated")}
 SORT_FIELDS: Final = {
     "title": "title", "workload": "workload", "state": "state", "host": "host__name", "person": "requested_by_name",
     "queued": "queued_at", "finished": "finished_at",
@@ -76,7 +77,7 @@ def run_list(person: User, filters: RunFilter) -> QuerySet[Run]:
     rows = Run.objects.visible_to(person).select_related("host", "sweep")
     for field in ("q", "person", "workload"):
         if "\0" in getattr(filters, field):  # a database refuses it
-            raise Invalid("The text to search for cannot be used.", errors={field: "It has a NUL."})
+            raise Invalid(_("The text to search for cannot be used."), errors={field: _("It has a NUL.")})
     for word in filters.q.split():
         rows = rows.filter(Q(title__icontains=word) | Q(workload__icontains=word) | Q(error__icontains=word))
     if filters.state == "open":
@@ -179,13 +180,18 @@ def _order_by(sort: str) -> tuple[str, ...]:
 
 def _validated_choice(value: str, known: Iterable[str], field: str) -> str:
     if value not in known:
-        raise Invalid(f"'{value[:50]}' is no {field}.", errors={field: f"One of {', '.join(known)}."})
+        raise Invalid(
+            _("'{value}' is no {field}.", value=value[:50], field=field),
+            errors={field: _("One of {choices}.", choices=", ".join(known))},
+        )
     return value
 
 
 def _parse_number(text: str, field: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= MAX_ID):
-        raise Invalid(f"'{text[:50]}' is no {field}.", errors={field: "Give its number."})
+        raise Invalid(
+            _("'{value}' is no {field}.", value=text[:50], field=field), errors={field: _("Give its number.")}
+        )
     return int(text)
 
 
@@ -193,4 +199,6 @@ def _parse_uuid(text: str, field: str) -> UUID:
     try:
         return UUID(text)
     except ValueError as error:
-        raise Invalid(f"'{text[:50]}' is no {field}.", errors={field: "Give its id."}) from error
+        raise Invalid(
+            _("'{value}' is no {field}.", value=text[:50], field=field), errors={field: _("Give its id.")}
+        ) from error

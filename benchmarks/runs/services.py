@@ -35,6 +35,7 @@ from core.enqueue import enqueue
 from core.errors import Conflict, Forbidden, Invalid, NotFound
 from core.failpoints import failpoint
 from core.idempotency import find_replayed, request_digest
+from core.language import _
 from hostwire.training import Spec
 
 MAX_TITLE_LENGTH: Final = 200
@@ -66,7 +67,7 @@ def run_create(
             return known
         workload = validated_workload(spec)
         if not 1.0 <= request.limit_seconds <= MAX_LIMIT_SECONDS:
-            sentence = "The time limit is from 1 second to 30 days."
+            sentence = _("The time limit is from 1 second to 30 days.")
             raise Invalid(sentence, errors={"limit_seconds": sentence})
         host = validated_host(person, spec, composition)
         validate_trainer(person, host, spec, composition, executor)
@@ -152,11 +153,15 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
     with attempt(Action.RUN_RETRY, actor=person, target=target_of(run, run.title)) as act:
         _refuse_invisible(person, run)
         if run.is_open:
-            raise Conflict("It has not ended. Cancel it, or wait for its end.")
+            raise Conflict(_("It has not ended. Cancel it, or wait for its end."))
         if run.executor not in {"torch", "simulated"}:
-            raise Conflict("It was imported and cannot be run here.")
+            raise Conflict(_("It was imported and cannot be run here."))
         if run.sweep is not None and run.sweep.is_suspended:
-            raise Conflict(f"Its sweep is {run.sweep.get_state_display().lower()}. Resume the sweep to continue it.")
+            raise Conflict(
+                _("Its sweep is paused. Resume the sweep to continue it.")
+                if run.sweep.state == "paused"
+                else _("Its sweep is halted. Resume the sweep to continue it.")
+            )
         # A repeat by another tenant, such as administrators, does not join the sweep, which shows its own runs.
         sweep = run.sweep if run.sweep is not None and run.sweep.tenant_id == person.tenant_id else None
         with act.change():
@@ -191,11 +196,11 @@ def run_delete(*, person: User, run: Run) -> None:
     with audited(Action.RUN_DELETE, actor=person, target=target_of(run, run.title)) as act:
         row = _lock_run(person, run)
         if not person.is_administrator and row.requested_by_id != person.pk:
-            raise Forbidden("Only the requester of a run or an administrator may delete it.")
+            raise Forbidden(_("Only the requester of a run or an administrator may delete it."))
         if row.is_open:
-            raise Conflict("It has not ended. Cancel it first.")
+            raise Conflict(_("It has not ended. Cancel it first."))
         if row.sweep is not None and row.sweep.is_open:
-            raise Conflict("It is part of a sweep that has not ended. Halt that first.")
+            raise Conflict(_("It is part of a sweep that has not ended. Halt that first."))
         act.before = {"workload": row.workload, "state": row.state}
         row.delete()
 
@@ -205,9 +210,9 @@ def run_return(*, person: User, run: Run) -> Run:
     with audited(Action.RUN_RETURN, actor=person, target=target_of(run, run.title)) as act:
         row = _lock_run(person, run)
         if row.is_open:
-            raise Conflict("It has not ended: its devices are returned then.")
+            raise Conflict(_("It has not ended: its devices are returned then."))
         if not devices_to_restore(row).attachments:
-            raise Conflict("All its devices are back where they were.")
+            raise Conflict(_("All its devices are back where they were."))
         row.state, row.plan_back, row.finished_at = State.RETURNING, None, None
         row.sentence = "Its devices are being returned again."
         row.save(update_fields=["state", "plan_back", "finished_at", "sentence"])
@@ -239,22 +244,23 @@ def _lock_run(person: User, run: Run) -> Run:
     _refuse_invisible(person, run)
     row: Run | None = Run.objects.select_for_update().filter(pk=run.pk).first()
     if row is None:
-        raise NotFound("There is no such run.")
+        raise NotFound(_("There is no such run."))
     return row
 
 
 def _refuse_invisible(person: User, run: Run) -> None:
     if not Run.objects.visible_to(person).filter(pk=run.pk).exists():
-        raise NotFound("There is no such run.")
+        raise NotFound(_("There is no such run."))
     require_composer(person)
 
 
 def _why_not_cancel(run: Run) -> str:
     if run.state == State.RETURNING:
-        return "It has ended: its devices are being returned."
+        return _("It has ended: its devices are being returned.")
     if run.is_open:
-        return "It is being cancelled already."
-    return f"The run has ended: it is '{run.get_state_display()}'."
+        return _("It is being cancelled already.")
+    ended = {State.COMPLETED: _("Completed"), State.FAILED: _("Failed"), State.CANCELLED: _("Cancelled")}
+    return _("The run has ended: it is '{state}'.", state=ended.get(State(run.state), run.state))
 
 
 def _exercise_title(title: str, exercise: Mapping[str, Any] | None) -> str:

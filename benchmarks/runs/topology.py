@@ -17,6 +17,7 @@ from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Storage, Top
 from benchmarks.runs.models import Run
 from benchmarks.runs.rules import Composition
 from core.errors import NotFound
+from core.language import _, gettext_noop
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import attached_devices, chassis_serial_numbers, host_local_devices, latest_report
 from fabric.bmc.values import LANE_GBPS
@@ -105,16 +106,16 @@ ADDRESSES_KEY: Final = "addresses"  # of a run's source: the names of accelerato
 
 
 def strategy_label(name: str) -> str:
-    """Return the label of a parallelisation strategy: 'DDP', 'sharded', 'one device'."""
-    return {"single": "one device", "sharded": "sharded"}.get(name, name.upper())
+    """Return the label of a parallelisation strategy: 'DDP', 'sharded', 'one device'; translated by who shows it."""
+    return {"single": gettext_noop("one device"), "sharded": gettext_noop("sharded")}.get(name, name.upper())
 
 
 def accelerator_label(accelerator: Accelerator) -> str:
     """Return the label of an accelerator: 'own GPU 1', 'falcon-1 drawer 1 slot 3'."""
     name = accelerator.name
     if accelerator.place == LOCAL:
-        return f"own GPU {name.removeprefix(LOCAL_PREFIX)}" if name.startswith(LOCAL_PREFIX) else name
-    chassis, _, slot = name.rpartition("/")
+        return _("own GPU {number}", number=name.removeprefix(LOCAL_PREFIX)) if name.startswith(LOCAL_PREFIX) else name
+    chassis, _slash, slot = name.rpartition("/")
     return f"{chassis} {slot[:1].lower()}{slot[1:]}" if chassis else name
 
 
@@ -170,7 +171,11 @@ def composition_topology(composition: Composition) -> Topology:
     ports = HostPort.objects.select_related("chassis", "drawer", "port").in_bulk(set(composition.devices.values()))
     for pk, port in composition.devices.items():
         if pk not in devices or port not in ports:
-            raise NotFound(f"There is no device {pk}." if pk not in devices else f"There is no host port {port}.")
+            raise NotFound(
+                _("There is no device {pk}.", pk=pk)
+                if pk not in devices
+                else _("There is no host port {port}.", port=port)
+            )
     agent = HostAgent.objects.filter(host=host).first()
     report = latest_report(agent)
     gpus = [pk for pk in composition.devices if devices[pk].kind == Device.Kind.GPU]

@@ -46,6 +46,7 @@ from benchmarks.workloads.catalogue import CATALOGUE
 from core.database import natural
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, FalconWebError, Invalid, NotFound
+from core.language import _, _n, gettext_noop
 from core.local_pages import next_page
 from fabric.inventory.models import Device, Host
 
@@ -53,9 +54,12 @@ ROWS_A_PAGE = 50
 COMPARABLE_SHOWN = 3
 MAX_CANCELLED_AT_ONCE = 200
 FAMILY_LABELS = {
-    "vision": "Vision", "detection": "Detection", "language": "Language", "link": "Links and storage",
-    "command": "Your own",
-}  # fmt: skip
+    "vision": gettext_noop("Vision"),
+    "detection": gettext_noop("Detection"),
+    "language": gettext_noop("Language"),
+    "link": gettext_noop("Links and storage"),
+    "command": gettext_noop("Your own"),
+}
 
 
 @require_GET
@@ -93,10 +97,10 @@ def runs(request: HttpRequest) -> HttpResponse:
         "filters": filters,
         "error": error,
         "going_on": seen.open().exists(),
-        "workloads": [(name, one.title) for name, one in CATALOGUE.items()],
-        "states": [*STATE_GROUPS.items(), *Run.State.choices],
+        "workloads": [(name, _(one.title)) for name, one in CATALOGUE.items()],
+        "states": [*((name, _(label)) for name, label in STATE_GROUPS.items()), *Run.State.choices],
         "provenances": Run.Provenance.choices,
-        "executors": EXECUTOR_LABELS.items(),
+        "executors": [(name, _(label)) for name, label in EXECUTOR_LABELS.items()],
         "hosts": Host.objects.filter(runs__in=seen).distinct().order_by(natural("name")),
         "people": seen.order_by("requested_by_name").values_list("requested_by_name", flat=True).distinct(),
         "sorts": SORT_FIELDS,
@@ -123,16 +127,16 @@ def runs_cancel(request: HttpRequest) -> HttpResponse:
     except ValidationError:
         rows = []
     if not rows:
-        raise NotFound("There is no such run.") if ids else Invalid("No run was chosen.")
+        raise NotFound(_("There is no such run.")) if ids else Invalid(_("No run was chosen."))
     cancelled, refused = 0, []
     for run in rows:
         try:
             run_cancel(person=person, run=run)
             cancelled += 1
         except FalconWebError as error:
-            refused.append(f"‘{run.title}’: {error.sentence}")
+            refused.append(_("‘{run}’: {sentence}", run=run.title, sentence=error.sentence))
     if cancelled:
-        messages.success(request, f"{cancelled} run{'' if cancelled == 1 else 's'} cancelled.")
+        messages.success(request, _n("{count} run cancelled.", "{count} runs cancelled.", cancelled))
     for sentence in refused[:10]:
         messages.error(request, sentence)
     return redirect(next_page(request, "runs:runs"))
@@ -140,10 +144,10 @@ def runs_cancel(request: HttpRequest) -> HttpResponse:
 
 # Charts of a run: title, unit, and the suffix or prefix of the names of its series.
 CHARTS = (
-    ("Step time", "s", "steps/", "/seconds"),
-    ("Loss", "", "steps/", "/loss"),
-    ("Utilisation", "share", "", "/utilisation"),
-    ("PCIe traffic (GPU counters)", "B/s", "gpu/", "/pcie_"),
+    (gettext_noop("Step time"), "s", "steps/", "/seconds"),
+    (gettext_noop("Loss"), "", "steps/", "/loss"),
+    (gettext_noop("Utilisation"), "share", "", "/utilisation"),
+    (gettext_noop("PCIe traffic (GPU counters)"), "B/s", "gpu/", "/pcie_"),
 )
 
 
@@ -180,7 +184,7 @@ def run_from_file(request: HttpRequest) -> HttpResponse:
     try:
         text = _uploaded_text(request) or text
         if not text.strip():
-            raise Invalid("The form is empty.", errors={"": "Paste JSON, or choose a file."})
+            raise Invalid(_("The form is empty."), errors={"": _("Paste JSON, or choose a file.")})
         run = run_create(person=person, request=parse_run_file(text))
     except FalconWebError as error:
         errors = error.details.get("errors", {}) or {"": error.sentence}
@@ -292,7 +296,7 @@ def _run_action(act: Callable[[HttpRequest, Run], HttpResponse]) -> Callable[[Ht
 @_run_action
 def cancel(request: HttpRequest, run: Run) -> HttpResponse:
     run = run_cancel(person=person_of(request), run=run)
-    messages.success(request, "The run is being cancelled." if run.is_open else "The run was cancelled.")
+    messages.success(request, _("The run is being cancelled.") if run.is_open else _("The run was cancelled."))
     return redirect("runs:run", pk=run.pk)
 
 
@@ -316,7 +320,7 @@ def return_devices(request: HttpRequest, run: Run) -> HttpResponse:
 @_run_action
 def delete(request: HttpRequest, run: Run) -> HttpResponse:
     run_delete(person=person_of(request), run=run)
-    messages.success(request, f"‘{run.title}’ was deleted.")
+    messages.success(request, _("‘{name}’ was deleted.", name=run.title))
     return redirect("runs:runs")
 
 
@@ -337,11 +341,13 @@ def _uploaded_text(request: HttpRequest) -> str:
     if not isinstance(file, UploadedFile):
         return ""
     if not file.size or file.size > MAX_FILE_LENGTH:
-        raise Invalid("The file is empty or too long.", errors={"file": f"At most {MAX_FILE_LENGTH // 1024} KiB."})
+        raise Invalid(
+            _("The file is empty or too long."), errors={"file": _("At most {most} KiB.", most=MAX_FILE_LENGTH // 1024)}
+        )
     try:
         return bytes(file.read()).decode()
     except UnicodeDecodeError as error:
-        raise Invalid("The file is not text.", errors={"file": "It is not UTF-8 text."}) from error
+        raise Invalid(_("The file is not text."), errors={"file": _("It is not UTF-8 text.")}) from error
 
 
 def _earlier_run(person: User, again: str) -> Run:
@@ -349,7 +355,7 @@ def _earlier_run(person: User, again: str) -> Run:
     try:
         row = run_get(person, UUID(again))
     except ValueError as error:
-        raise Invalid("There is no such run.", errors={"again": "Give the id of a run."}) from error
+        raise Invalid(_("There is no such run."), errors={"again": _("Give the id of a run.")}) from error
     if not row.composition:
-        raise Conflict("This run was imported: its host is not known here.")
+        raise Conflict(_("This run was imported: its host is not known here."))
     return row

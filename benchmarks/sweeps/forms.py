@@ -24,6 +24,7 @@ from benchmarks.sweeps.placement import (
 )
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.errors import Invalid
+from core.language import _, gettext_noop, join_words, joined
 
 MAX_LIST_LENGTH: Final = 400
 NUMERIC_AXES: Final = ("count", "batch", "threads", "loader_workers", "accumulation")
@@ -34,11 +35,11 @@ USUAL_VALUES: Final = {
     "gradient": ("fp32", "fp16", "bf16"), "strategy": ("single", "dp", "ddp", "sharded"),
 }  # fmt: skip
 AXIS_HELP: Final = {
-    "batch": "None chosen: the preset’s.",
-    "count": "Accelerators of a run.",
-    "threads": "Of each process. None chosen: the library’s own choice.",
-    "strategy": "None chosen: single on one device, ddp on more.",
-    "accelerator": "None chosen: any.",
+    "batch": gettext_noop("None chosen: the preset’s."),
+    "count": gettext_noop("Accelerators of a run."),
+    "threads": gettext_noop("Of each process. None chosen: the library’s own choice."),
+    "strategy": gettext_noop("None chosen: single on one device, ddp on more."),
+    "accelerator": gettext_noop("None chosen: any."),
 }
 MORE_SUFFIX: Final = "_more"
 
@@ -90,7 +91,7 @@ def grid_from_form(given: QueryDict) -> SweepGrid:
             "objectives": given.getlist("objectives") or ["time"], "predicted": bool(given.get("early_predicted")),
         }  # fmt: skip
     if errors:
-        raise Invalid(" ".join(errors.values()), errors=errors)
+        raise Invalid(joined(errors.values()), errors=errors)
     return SweepGrid.from_json({name: value for name, value in plain.items() if value not in ([], None)})
 
 
@@ -123,8 +124,11 @@ def form_axes(given: QueryDict, pool: SweepPool, errors: Mapping[str, str]) -> l
 
     # In the order of the form: value, label and explanation of each choice.
     choices: dict[str, Sequence[tuple[str, str, str]]] = {
-        "workload": [(one.name, one.title, "") for one in CATALOGUE.values() if one.family != "command"],
-        "host": [(str(one.id), one.name, " and ".join(one.executors) or "no agent") for one in pool.hosts],
+        "workload": [(one.name, _(one.title), "") for one in CATALOGUE.values() if one.family != "command"],
+        "host": [
+            (str(one.id), one.name, join_words(list(one.executors)) if one.executors else _("no agent"))
+            for one in pool.hosts
+        ],
         "placement": [
             (one, placement_label(pool, one), "")
             for one in (LOCAL_PLACEMENT, SPREAD_PLACEMENT, HYBRID_PLACEMENT, CPU_PLACEMENT)
@@ -133,12 +137,12 @@ def form_axes(given: QueryDict, pool: SweepPool, errors: Mapping[str, str]) -> l
         "count": usual("count"),
         "batch": usual("batch"),
         "accelerator": [(one, one, "") for one in pool.models],
-        "storage": [(HOST_STORAGE, "the host’s storage", ""), *_own_drive_choices(pool)]
+        "storage": [(HOST_STORAGE, _("the host’s storage"), ""), *_own_drive_choices(pool)]
         + [(f"{NVME_PREFIX}{one.id}", one.name, one.where) for one in pool.devices if one.is_storage],
         "strategy": usual("strategy"),
         "precision": usual("precision"),
         "gradient": usual("gradient"),
-        "compile": [("no", "no", ""), ("yes", "yes", "")],
+        "compile": [("no", _("no"), ""), ("yes", _("yes"), "")],
         "accumulation": usual("accumulation"),
         "threads": usual("threads"),
         "loader_workers": usual("loader_workers"),
@@ -149,7 +153,7 @@ def form_axes(given: QueryDict, pool: SweepPool, errors: Mapping[str, str]) -> l
 def objective_choices(given: QueryDict) -> list[AxisChoice]:
     """Return the objectives of early stopping with the selected ones."""
     chosen = given.getlist("objectives") or ["time", "devices"]
-    return [AxisChoice(value=name, words=words, chosen=name in chosen) for name, words in EARLY_OBJECTIVES.items()]
+    return [AxisChoice(value=name, words=_(words), chosen=name in chosen) for name, words in EARLY_OBJECTIVES.items()]
 
 
 def _form_axis(
@@ -158,17 +162,17 @@ def _form_axis(
     ticked = given.getlist(axis) or ([HOST_STORAGE] if axis == "storage" else [])
     more = None
     if axis in NUMERIC_AXES:
-        usual = {value for value, _, _ in values}
+        usual = {value for value, *_rest in values}
         typed = [one for one in ticked if one not in usual] + given.getlist(axis + MORE_SUFFIX)[-1:]
         more = ", ".join(filter(None, typed))[:MAX_LIST_LENGTH]
     return FormAxis(
         name=axis,
-        words=AXIS_LABELS[axis],
+        words=_(AXIS_LABELS[axis]),
         choices=tuple(
             AxisChoice(value=value, words=words, chosen=value in ticked, about=about) for value, words, about in values
         ),
         more=more,
-        help=AXIS_HELP.get(axis, ""),
+        help=_(AXIS_HELP.get(axis, "")),
         error=errors.get(axis, ""),
     )
 
@@ -176,7 +180,7 @@ def _form_axis(
 def _own_drive_choices(pool: SweepPool) -> list[tuple[str, str, str]]:
     """Return the choice of a host's own drive, with the models, if any host has one."""
     models = sorted({one.own_drive for one in pool.hosts} - {""})
-    return [(OWN_DRIVE_STORAGE, "the host’s own NVMe drive", ", ".join(models))] if models else []
+    return [(OWN_DRIVE_STORAGE, _("the host’s own NVMe drive"), ", ".join(models))] if models else []
 
 
 def _parse_numbers(given: QueryDict, axis: str, errors: dict[str, str]) -> list[int]:
@@ -187,6 +191,6 @@ def _parse_numbers(given: QueryDict, axis: str, errors: dict[str, str]) -> list[
 
 def _parse_number(text: str, name: str, errors: dict[str, str]) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 6):
-        errors[name] = f"{AXIS_LABELS.get(name, name)}: '{text[:20]}' is no whole number."
+        errors[name] = _("{axis}: '{text}' is no whole number.", axis=_(AXIS_LABELS.get(name, name)), text=text[:20])
         return 0
     return int(text)

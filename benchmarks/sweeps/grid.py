@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, get_args
 
@@ -34,6 +34,7 @@ from benchmarks.sweeps.placement import (
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from benchmarks.workloads.definitions import Preset, SpecError
 from core.errors import Invalid
+from core.language import _, gettext_noop, join_words, joined
 from hostwire.training import Executor, Option, Precision, Spec, Strategy
 
 FRAMEWORK: Final = "pytorch"  # that hosts have
@@ -94,7 +95,9 @@ class SweepGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             said = str(error)
             member = said.rpartition("`$.")[2].rstrip("`").partition("[")[0] if "`$." in said else ""
             sentence = said.partition(" - at ")[0].rstrip(".") + "."
-            raise Invalid(f"The grid is invalid: {sentence}", errors={member or "grid": sentence}) from None
+            raise Invalid(
+                _("The grid is invalid: {sentence}", sentence=sentence), errors={member or "grid": sentence}
+            ) from None
 
 
 # Axes in the order of a point's values: the last one varies fastest.
@@ -103,12 +106,23 @@ AXES: Final = (
     "gradient", "compile", "accumulation", "batch", "threads", "loader_workers",
 )  # fmt: skip
 AXIS_LABELS: Final = {
-    "workload": "Workload", "framework": "Framework", "host": "Host", "placement": "Where",
-    "accelerator": "Accelerator", "storage": "Storage", "count": "Devices", "strategy": "Strategy",
-    "precision": "Arithmetic", "gradient": "Gradients sent as", "compile": "Compiled",
-    "accumulation": "Accumulation", "batch": "Batch", "threads": "CPU threads",
-    "loader_workers": "Loader processes", "repeat": "Repeat",
-}  # fmt: skip
+    "workload": gettext_noop("Workload"),
+    "framework": gettext_noop("Framework"),
+    "host": gettext_noop("Host"),
+    "placement": gettext_noop("Where"),
+    "accelerator": gettext_noop("Accelerator"),
+    "storage": gettext_noop("Storage"),
+    "count": gettext_noop("Devices"),
+    "strategy": gettext_noop("Strategy"),
+    "precision": gettext_noop("Arithmetic"),
+    "gradient": gettext_noop("Gradients sent as"),
+    "compile": gettext_noop("Compiled"),
+    "accumulation": gettext_noop("Accumulation"),
+    "batch": gettext_noop("Batch"),
+    "threads": gettext_noop("CPU threads"),
+    "loader_workers": gettext_noop("Loader processes"),
+    "repeat": gettext_noop("Repeat"),
+}
 FIXED_FIELDS: Final = ("steps", "warmup", "seed", "bucket_bytes")
 AxisValues = dict[str, Option]
 # The reason why a specification cannot run on a composition, '' if it can: memory, drawer rules, host capabilities.
@@ -154,16 +168,17 @@ def validated_grid(grid: SweepGrid) -> SweepGrid:
         values = tuple(dict.fromkeys(getattr(grid, axis)))
         cleaned[axis] = values
         if len(values) > MAX_VALUES:
-            errors[axis] = f"An axis has at most {MAX_VALUES} values."
+            errors[axis] = _("An axis has at most {most} values.", most=MAX_VALUES)
     errors |= _axis_errors(grid)
     number = math.prod(max(len(values), 1) for values in cleaned.values())
     if not errors and number * max(grid.repeats, 1) > MAX_COMBINATIONS:
-        errors["grid"] = (
-            f"These are {number * grid.repeats:,} combinations; at most {MAX_COMBINATIONS:,} are possible. "
-            "Remove values, or create several sweeps."
+        errors["grid"] = _(
+            "These are {count:,} combinations; at most {most:,} are possible. Remove values, or create several sweeps.",
+            count=number * grid.repeats,
+            most=MAX_COMBINATIONS,
         )
     if errors:
-        raise Invalid(" ".join(errors.values()), errors=errors)
+        raise Invalid(joined(errors.values()), errors=errors)
     return msgspec.structs.replace(grid, **cleaned)
 
 
@@ -179,13 +194,13 @@ def expand_grid(grid: SweepGrid, pool: SweepPool, refuse: RefusalCheck) -> GridE
         except PlacementError as error:
             count += 1
             if len(left_out) < MAX_EXCLUDED:
-                left_out.append(ExcludedCombination(values=values, why=str(error)))
+                left_out.append(ExcludedCombination(values=values, why=error.args[0]))
             continue
         for repeat in range(1, grid.repeats + 1):
             own = {**values, "repeat": repeat} if grid.repeats > 1 else values
             points.append(GridPoint(values=own, spec=spec, composition=composition))
         if len(points) > MAX_POINTS:
-            sentence = f"A sweep has at most {MAX_POINTS:,} runs. Remove values, or create several sweeps."
+            sentence = _("A sweep has at most {most:,} runs. Remove values, or create several sweeps.", most=MAX_POINTS)
             raise Invalid(sentence, errors={"grid": sentence})
     return GridExpansion(points=tuple(points), left_out=tuple(left_out), left_out_count=count)
 
@@ -198,8 +213,8 @@ def varied_axes(grid: SweepGrid) -> list[str]:
 
 def _axis_products(grid: SweepGrid) -> Iterator[AxisValues]:
     given = [(axis, getattr(grid, axis)) for axis in AXES if getattr(grid, axis)]
-    for combination in itertools.product(*(values for _, values in given)):
-        yield dict(zip((axis for axis, _ in given), combination, strict=True))
+    for combination in itertools.product(*(values for _axis, values in given)):
+        yield dict(zip((axis for axis, _values in given), combination, strict=True))
 
 
 def _build_point(
@@ -210,12 +225,30 @@ def _build_point(
     of_pool = pool.host(host)
     framework = str(values["framework"])
     if of_pool is not None and framework != FRAMEWORK:
-        raise PlacementError(f"{framework} is not available on {of_pool.name}: {FRAMEWORK} is.")
+        raise PlacementError(
+            _(
+                "{framework} is not available on {host}: {installed} is.",
+                framework=framework,
+                host=of_pool.name,
+                installed=FRAMEWORK,
+            )
+        )
     if of_pool is not None and grid.executor not in of_pool.executors:
-        can = " and ".join(of_pool.executors) or "nothing: no agent with a trainer runs on it"
-        raise PlacementError(f"{of_pool.name} cannot run '{grid.executor}' now; it can run {can}.")
+        can = (
+            join_words(list(of_pool.executors))
+            if of_pool.executors
+            else _("nothing: no agent with a trainer runs on it")
+        )
+        raise PlacementError(
+            _(
+                "{host} cannot run '{executor}' now; it can run {can}.",
+                host=of_pool.name,
+                executor=grid.executor,
+                can=can,
+            )
+        )
     if placement == CPU_PLACEMENT and values.get("accelerator"):
-        raise PlacementError("A run on the CPU alone has no accelerator.")
+        raise PlacementError(_("A run on the CPU alone has no accelerator."))
     composition = compose_placement(
         pool,
         PlacementRequest(
@@ -228,7 +261,7 @@ def _build_point(
         raise PlacementError(reason)
     key = spec.hash, composition_key(composition)
     if key in seen:
-        raise PlacementError("It is the same run as another point of this grid.")
+        raise PlacementError(_("It is the same run as another point of this grid."))
     seen.add(key)
     return spec, composition
 
@@ -253,41 +286,53 @@ def _point_spec(grid: SweepGrid, values: AxisValues) -> Spec:
     if "batch" in given and grid.batch_of == "all":
         shares = count * int(given.get("accumulation", 1))
         if int(given["batch"]) % shares:
-            raise PlacementError(f"A batch of {given['batch']} over all devices cannot be shared by {shares} evenly.")
+            raise PlacementError(
+                _(
+                    "A batch of {batch} over all devices cannot be shared by {shares} evenly.",
+                    batch=given["batch"],
+                    shares=shares,
+                )
+            )
         given["batch"] = int(given["batch"]) // shares
     try:
         return spec_of(workload, preset, given)
     except SpecError as error:
-        raise PlacementError(" ".join(error.errors.values())) from error
+        raise PlacementError(joined(error.errors.values())) from error
 
 
 def _axis_errors(grid: SweepGrid) -> dict[str, str]:
     errors: dict[str, str] = {}
     for axis in ("workload", "framework", "host", "count", "placement", "storage"):
         if not getattr(grid, axis):
-            errors[axis] = "Choose at least one."
+            errors[axis] = _("Choose at least one.")
     if unknown := [one for one in grid.workload if one not in CATALOGUE]:
-        errors["workload"] = f"There is no workload '{unknown[0][:40]}'. There are: {', '.join(CATALOGUE)}."
+        errors["workload"] = _(
+            "There is no workload '{name}'. There are: {names}.", name=unknown[0][:40], names=", ".join(CATALOGUE)
+        )
     if any(one < 1 for one in grid.batch):
-        errors["batch"] = "A batch has at least 1 sample."
+        errors["batch"] = _("A batch has at least 1 sample.")
     if any(not 1 <= one <= 64 for one in grid.count):
-        errors["count"] = "A run has 1 to 64 devices."
+        errors["count"] = _("A run has 1 to 64 devices.")
     if any(one < 1 for one in grid.accumulation):
-        errors["accumulation"] = "At least 1 batch makes a step."
+        errors["accumulation"] = _("At least 1 batch makes a step.")
     placements = (CPU_PLACEMENT, LOCAL_PLACEMENT, SPREAD_PLACEMENT, HYBRID_PLACEMENT)
     if wrong := [one for one in grid.placement if one not in placements and not one.startswith(DRAWER_PREFIX)]:
-        errors["placement"] = f"'{wrong[0][:40]}' is none of {', '.join(placements)} and {DRAWER_PREFIX}ID."
-    if wrong := [
-        one for one in grid.storage if one not in {HOST_STORAGE, OWN_DRIVE_STORAGE} and not one.startswith(NVME_PREFIX)
-    ]:
-        errors["storage"] = f"'{wrong[0][:40]}' is none of {HOST_STORAGE}, {OWN_DRIVE_STORAGE} and {NVME_PREFIX}ID."
+        errors["placement"] = _unknown_value(wrong[0], placements, DRAWER_PREFIX)
+    storages = (HOST_STORAGE, OWN_DRIVE_STORAGE)
+    if wrong := [one for one in grid.storage if one not in storages and not one.startswith(NVME_PREFIX)]:
+        errors["storage"] = _unknown_value(wrong[0], storages, NVME_PREFIX)
     if not 1 <= grid.repeats <= MAX_REPEATS:
-        errors["repeats"] = f"Each point is run 1 to {MAX_REPEATS} times."
+        errors["repeats"] = _("Each point is run 1 to {most} times.", most=MAX_REPEATS)
     if not 1 <= grid.at_once <= 64:
-        errors["at_once"] = "1 to 64 runs at once."
+        errors["at_once"] = _("1 to 64 runs at once.")
     if not 1.0 <= grid.limit_seconds <= MAX_LIMIT_SECONDS:
-        errors["limit_seconds"] = f"A run has 1 to {MAX_LIMIT_SECONDS:,.0f} seconds."
+        errors["limit_seconds"] = _("A run has 1 to {most:,.0f} seconds.", most=MAX_LIMIT_SECONDS)
     return errors | _option_errors(grid)
+
+
+def _unknown_value(value: str, names: Sequence[str], prefix: str) -> str:
+    known = ", ".join(names)
+    return _("'{value}' is none of {names} and {prefix}ID.", value=value[:40], names=known, prefix=prefix)
 
 
 def _option_errors(grid: SweepGrid) -> dict[str, str]:
@@ -297,26 +342,32 @@ def _option_errors(grid: SweepGrid) -> dict[str, str]:
         *(one.name for name in grid.workload if name in CATALOGUE for one in CATALOGUE[name].parameters),
     }
     if unknown := [name for name in grid.same if name not in known]:
-        errors["same"] = f"None of these workloads has '{unknown[0][:40]}'. Known here: {', '.join(sorted(known))}."
+        errors["same"] = _(
+            "None of these workloads has '{name}'. Known here: {names}.",
+            name=unknown[0][:40],
+            names=", ".join(sorted(known)),
+        )
     if grid.command and grid.workload != ("command",):
-        errors["command"] = "Only the workload 'command' takes a command."
+        errors["command"] = _("Only the workload 'command' takes a command.")
     if "command" in grid.workload and not grid.command:
-        errors["command"] = "Enter a command."
+        errors["command"] = _("Enter a command.")
     if grid.early is not None:
         if unknown := [one for one in grid.early.objectives if one not in EARLY_OBJECTIVES]:
-            errors["early"] = f"'{unknown[0][:40]}' is none of {', '.join(EARLY_OBJECTIVES)}."
+            errors["early"] = _(
+                "'{value}' is none of {names}.", value=unknown[0][:40], names=", ".join(EARLY_OBJECTIVES)
+            )
         elif set(grid.early.objectives) <= {"devices"}:
-            errors["early"] = "Besides devices, name an objective to minimise: time or device_time."
+            errors["early"] = _("Besides devices, name an objective to minimise: time or device_time.")
     if grid.preset not in get_args(Preset):
-        errors["preset"] = f"A preset is one of {', '.join(get_args(Preset))}."
+        errors["preset"] = _("A preset is one of: {names}.", names=", ".join(get_args(Preset)))
     return errors
 
 
 # Objectives to minimise, with their labels.
 EARLY_OBJECTIVES: Final = {
-    "time": "time a sample",
-    "device_time": "device-seconds a sample",
-    "devices": "devices",
+    "time": gettext_noop("time a sample"),
+    "device_time": gettext_noop("device-seconds a sample"),
+    "devices": gettext_noop("devices"),
 }
 
 

@@ -25,9 +25,12 @@ from core.documents import (
     unknown_name_sentence,
 )
 from core.errors import Invalid
+from core.language import _, gettext_noop, joined
 
 MAX_MANIFEST_LENGTH: Final = 100_000  # characters
-REDACTED_PROBLEM: Final = "The value is invalid. It is not shown, since it may contain credentials of a data store."
+REDACTED_PROBLEM: Final = gettext_noop(
+    "The value is invalid. It is not shown, since it may contain credentials of a data store."
+)
 MAX_TEXT_LENGTH: Final = 4096
 MIN_SECRET_LENGTH: Final = 4  # characters; shorter values occur elsewhere by chance
 FieldTreatment = Literal["used", "kept", "ignored"]
@@ -74,12 +77,18 @@ class Manifest:
 def manifest_error(manifest: Manifest) -> Invalid:
     """Return the error of a manifest with problems: the first as its sentence, all by field."""
     first = manifest.problems[0]
-    where = f"Line {first.place.line}, column {first.place.column}: " if first.place.line else ""
     errors: dict[str, str] = {}
     for one in manifest.problems:
         errors.setdefault(one.place.path or "manifest", one.sentence)
     return Invalid(
-        f"The manifest cannot be used. {where}{first.sentence}",
+        _(
+            "The manifest cannot be used. Line {line}, column {column}: {sentence}",
+            line=first.place.line,
+            column=first.place.column,
+            sentence=first.sentence,
+        )
+        if first.place.line
+        else _("The manifest cannot be used. {sentence}", sentence=first.sentence),
         errors=errors,
         problems=[one.as_json() for one in manifest.problems],
     )
@@ -90,7 +99,15 @@ def read_manifest(text: str) -> Manifest:
     text = text.removeprefix("\ufeff")
     problems = DocumentProblems(text)
     if len(text) > MAX_MANIFEST_LENGTH:
-        problems.add(f"A manifest has at most {MAX_MANIFEST_LENGTH:,} characters; this one has {len(text):,}.", "", 0)
+        problems.add(
+            _(
+                "A manifest has at most {most:,} characters; this one has {count:,}.",
+                most=MAX_MANIFEST_LENGTH,
+                count=len(text),
+            ),
+            "",
+            0,
+        )
         return Manifest(problems=problems.in_order())
     fields = ManifestReader(problems)
     try:
@@ -99,7 +116,7 @@ def read_manifest(text: str) -> Manifest:
     except DocumentSyntaxError as error:
         problems.add_last(error.sentence, error.offset)
     except TooManyProblemsError:
-        problems.add_last("There are more problems than are listed here.", 0)
+        problems.add_last(_("There are more problems than are listed here."), 0)
     shown = _redact_secrets(problems.in_order(), fields.secrets)
     if shown:
         return Manifest(problems=shown, explained=tuple(fields.explained))
@@ -115,7 +132,7 @@ def _redact_secrets(problems: Sequence[DocumentProblem], secrets: Collection[str
         in_stores = one.place.path.startswith("data_stores")
         if in_stores or any(secret in one.sentence or secret in one.place.path for secret in secrets):
             place = replace(one.place, path="data_stores" if in_stores else "")
-            shown.append(DocumentProblem(sentence=REDACTED_PROBLEM, place=place))
+            shown.append(DocumentProblem(sentence=_(REDACTED_PROBLEM), place=place))
         else:
             shown.append(one)
     return tuple(shown)
@@ -137,7 +154,9 @@ class ManifestReader:
 
     def read(self, root: DocumentNode) -> None:
         if not isinstance(root.value, dict):
-            self.problems.add("A manifest is an object with members such as name, gpus and framework.", "", root.offset)
+            self.problems.add(
+                _("A manifest is an object with members such as name, gpus and framework."), "", root.offset
+            )
             return
         members = root.value
         if "data_stores" in members:
@@ -155,7 +174,7 @@ class ManifestReader:
                 self.problems.add(unknown_name_sentence(name, readers), member_path("", name), root.keys[name])
         self._count()
         if "framework" not in members:
-            self.problems.add("The manifest has no 'framework'.", "framework", root.offset)
+            self.problems.add(_("The manifest has no 'framework'."), "framework", root.offset)
         self._finish_workload(root)
 
     def _finish_workload(self, root: DocumentNode) -> None:
@@ -163,13 +182,17 @@ class ManifestReader:
         place = _node_at(root, "framework", "command")
         if "workload" not in self.grid and self.words:
             self.grid |= {"workload": ["command"], "command": self.words}
-            self._explain("framework.command", place, "used", "The workload 'command': it runs unchanged on its host.")
+            self._explain(
+                "framework.command", place, "used", _("The workload 'command': it runs unchanged on its host.")
+            )
         elif "command" in self.grid.get("workload", []):
             self.grid["command"] = self.words
         elif self.words:
-            self._explain("framework.command", place, "ignored", "Replaced by the definitions of 'workload'.")
+            self._explain("framework.command", place, "ignored", _("Replaced by the definitions of 'workload'."))
         elif "workload" not in self.grid and not self.problems.found:
-            self.problems.add("Add 'workload' (a name of the catalogue), or 'command' in 'framework'.", "workload", 0)
+            self.problems.add(
+                _("Add 'workload' (a name of the catalogue), or 'command' in 'framework'."), "workload", 0
+            )
 
     def _explain(self, path: str, node: DocumentNode, fate: FieldTreatment, sentence: str) -> None:
         line = self.problems.place(path, node.offset).line
@@ -182,37 +205,38 @@ class ManifestReader:
 
     def _keep(self, line: str) -> None:
         if any(secret in line for secret in self.secrets):
-            self.problems.add("A value of 'data_stores' occurs elsewhere in the manifest: remove it there.", "", 0)
+            self.problems.add(_("A value of 'data_stores' occurs elsewhere in the manifest: remove it there."), "", 0)
         self.kept.append(line)
 
     def _name(self, node: DocumentNode) -> None:
         if (text := self._text(node, "name")) is not None:
             self.title = text[:200]
-            self._accept("name", node, f"name: {_inline(text)}", "used", "The title of the sweep.")
+            self._accept("name", node, f"name: {_inline(text)}", "used", _("The title of the sweep."))
 
     def _description(self, node: DocumentNode) -> None:
         if (text := self._text(node, "description")) is not None:
             kept = f"description: {_inline(text)}"
-            self._accept("description", node, kept, "kept", "Shown with the sweep's manifest.")
+            self._accept("description", node, kept, "kept", _("Shown with the sweep's manifest."))
 
     def _version(self, node: DocumentNode) -> None:
         if not isinstance(node.value, str | int | float) or isinstance(node.value, bool):
-            self.problems.add("'version' is a text or a number.", "version", node.offset)
+            self.problems.add(_("'version' is a text or a number."), "version", node.offset)
             return
         kept = f"version: {_inline(str(node.value))}"
-        self._accept("version", node, kept, "kept", "Your version of the manifest; it has no effect.")
+        self._accept("version", node, kept, "kept", _("Your version of the manifest; it has no effect."))
 
     def _gpus(self, node: DocumentNode) -> None:
         if values := self._numbers(node, "gpus", least=0, most=64):
             self.gpus = values
-            zero = " 0 is a run on the CPU alone." if 0 in values else ""
-            sentence = f"Devices of a learner: with 'learners' it makes the axis 'count'.{zero}"
+            sentence = _("Devices of a learner: with 'learners' it makes the axis 'count'.")
+            if 0 in values:
+                sentence = joined([sentence, _("0 is a run on the CPU alone.")])
             self._accept("gpus", node, f"gpus: {values}", "used", sentence)
 
     def _learners(self, node: DocumentNode) -> None:
         if values := self._numbers(node, "learners", least=1, most=64):
             self.learners = values
-            sentence = (
+            sentence = _(
                 "All learners run on one host here, a process a device: they multiply 'gpus' to the axis 'count'."
             )
             self._accept("learners", node, f"learners: {values}", "used", sentence)
@@ -222,19 +246,23 @@ class ManifestReader:
         cpu = sorted(set(self.learners)) if 0 in self.gpus else []
         if cpu and counts:
             self.problems.add(
-                "0 and more GPUs cannot be one grid: runs on the CPU are a sweep of their own.", "gpus", 0
+                _("0 and more GPUs cannot be one grid: runs on the CPU are a sweep of their own."), "gpus", 0
             )
         self.grid["count"] = counts or cpu
         if cpu:
             self.grid["placement"] = ["cpu"]
         if too_many := [one for one in self.grid["count"] if one > 64]:
-            self.problems.add(f"'gpus' times 'learners' is {too_many[-1]}: a run has at most 64 devices.", "gpus", 0)
+            self.problems.add(
+                _("'gpus' times 'learners' is {count}: a run has at most 64 devices.", count=too_many[-1]), "gpus", 0
+            )
 
     def _cpus(self, node: DocumentNode) -> None:
         if values := self._numbers(node, "cpus", least=0, most=1024, fractions=True):
             self.grid["threads"] = sorted({max(1, int(one)) for one in values})
             threads = _comma_separated(self.grid["threads"])
-            sentence = f"The axis 'threads', CPU threads of a process: {threads}. No core is reserved."
+            sentence = _(
+                "The axis 'threads', CPU threads of a process: {threads}. No core is reserved.", threads=threads
+            )
             self._accept("cpus", node, f"cpus: {values}", "used", sentence)
 
     def _memory(self, node: DocumentNode) -> None:
@@ -244,32 +272,33 @@ class ManifestReader:
             or not isinstance(value, str | int | float)
             or not MEMORY_PATTERN.fullmatch(str(value))
         ):
-            self.problems.add("'memory' is a size such as 8Gb or 512MiB.", "memory", node.offset)
+            self.problems.add(_("'memory' is a size such as 8Gb or 512MiB."), "memory", node.offset)
             return
-        sentence = "A run has the whole host: no share of its memory is reserved."
+        sentence = _("A run has the whole host: no share of its memory is reserved.")
         self._accept("memory", node, f"memory: {_inline(str(value))}", "ignored", sentence)
 
     def _gpu_type(self, node: DocumentNode) -> None:
         if values := self._texts_of(node, "gpu_type"):
             self.grid["accelerator"] = values
             kept = f"gpu_type: [{', '.join(map(_inline, values))}]"
-            sentence = "The axis 'accelerator': only devices of these models are taken."
+            sentence = _("The axis 'accelerator': only devices of these models are taken.")
             self._accept("gpu_type", node, kept, "used", sentence)
 
     def _data_stores(self, node: DocumentNode) -> None:
         if not isinstance(node.value, list):
-            self.problems.add("'data_stores' is a list.", "data_stores", node.offset)
+            self.problems.add(_("'data_stores' is a list."), "data_stores", node.offset)
             return
         kept = f"data_stores: []  # {len(node.value)} given; their credentials are not kept"
-        sentence = (
-            f"{len(node.value)} of them. Runs generate their own data, of published sizes: no store is accessed, and "
-            "neither names nor passwords are kept."
+        sentence = _(
+            "{count} of them. Runs generate their own data, of published sizes: no store is accessed, and "
+            "neither names nor passwords are kept.",
+            count=len(node.value),
         )
         self._accept("data_stores", node, kept, "ignored", sentence)
 
     def _framework(self, node: DocumentNode) -> None:
         if not isinstance(node.value, dict):
-            self.problems.add("'framework' is an object with name, version and command.", "framework", node.offset)
+            self.problems.add(_("'framework' is an object with name, version and command."), "framework", node.offset)
             return
         for name in node.value:
             if name not in FRAMEWORK_FIELDS:
@@ -278,7 +307,7 @@ class ManifestReader:
                 )
         self._keep("framework:")
         if "name" not in node.value:
-            self.problems.add("'framework' has no 'name'.", "framework.name", node.offset)
+            self.problems.add(_("'framework' has no 'name'."), "framework.name", node.offset)
         elif names := self._texts_of(node.value["name"], "framework.name"):
             self._framework_names(node.value["name"], names)
         for name in ("version", "image_tag"):
@@ -293,20 +322,26 @@ class ManifestReader:
         others = [one for one in names if one.lower() != "pytorch"]
         if len(others) == len(names):
             self.problems.add(
-                f"{_comma_separated(others)} does not run here: hosts run PyTorch alone. Change it to pytorch.",
+                _(
+                    "{framework} does not run here: hosts run PyTorch alone. Change it to pytorch.",
+                    framework=_comma_separated(others),
+                ),
                 "framework.name",
                 node.offset,
             )
             return
-        left = f" {_comma_separated(others)} does not run here: those points are left out." if others else ""
-        self._explain("framework.name", node, "used", f"The axis 'framework'.{left}")
+        sentence = _("The axis 'framework'.")
+        if others:
+            left = _("{framework} does not run here: those points are left out.", framework=_comma_separated(others))
+            sentence = joined([sentence, left])
+        self._explain("framework.name", node, "used", sentence)
 
     def _of_image(self, node: DocumentNode, name: str) -> None:
         if isinstance(node.value, dict | list) or node.value is None:
-            self.problems.add(f"'{name}' is a text.", f"framework.{name}", node.offset)
+            self.problems.add(_("'{path}' is a text.", path=name), f"framework.{name}", node.offset)
             return
         kept = f"  {name}: {_inline(str(node.value))}"
-        sentence = "A run has the framework that is installed on its host; each run records which."
+        sentence = _("A run has the framework that is installed on its host; each run records which.")
         self._accept(f"framework.{name}", node, kept, "ignored", sentence)
 
     def _command(self, node: DocumentNode) -> None:
@@ -317,13 +352,13 @@ class ManifestReader:
             words = shlex.split(text)
         except ValueError:
             self.problems.add(
-                "The command has a quotation mark without its other half.", "framework.command", node.offset
+                _("The command has a quotation mark without its other half."), "framework.command", node.offset
             )
             return
         if any(secret in text for secret in self.secrets):
             # It would be stored with each run, and be visible in the process list of the host.
             self.problems.add(
-                "The command contains a value of 'data_stores', which others would see. Remove it.",
+                _("The command contains a value of 'data_stores', which others would see. Remove it."),
                 "framework.command",
                 node.offset,
             )
@@ -333,9 +368,9 @@ class ManifestReader:
 
     def _metrics(self, node: DocumentNode) -> None:
         if not isinstance(node.value, dict):
-            self.problems.add("'evaluation_metrics' is an object.", "evaluation_metrics", node.offset)
+            self.problems.add(_("'evaluation_metrics' is an object."), "evaluation_metrics", node.offset)
             return
-        sentence = "Step times, loss and telemetry are recorded of each run by themselves, with units and sources."
+        sentence = _("Step times, loss and telemetry are recorded of each run by themselves, with units and sources.")
         self._accept("evaluation_metrics", node, "evaluation_metrics: {}  # not kept", "ignored", sentence)
 
     def _workload(self, node: DocumentNode) -> None:
@@ -347,12 +382,12 @@ class ManifestReader:
             return
         self.grid["workload"] = values
         kept = f"workload: [{', '.join(values)}]"
-        self._accept("workload", node, kept, "used", "The axis 'workload': a definition of the catalogue.")
+        self._accept("workload", node, kept, "used", _("The axis 'workload': a definition of the catalogue."))
 
     def _grid(self, node: DocumentNode) -> None:
         plain = plain_value(node)
         if not isinstance(plain, dict):
-            self.problems.add("'grid' is an object: axes and their lists of values.", "grid", node.offset)
+            self.problems.add(_("'grid' is an object: axes and their lists of values."), "grid", node.offset)
             return
         known = [name for name in SweepGrid.__struct_fields__ if name not in MANIFEST_ONLY_FIELDS]
         self._keep("grid:")
@@ -360,7 +395,7 @@ class ManifestReader:
             at = node.value[name] if isinstance(node.value, dict) else node
             if name in MANIFEST_ONLY_FIELDS:
                 self.problems.add(
-                    f"'{name}' has a field of its own in a manifest.", member_path("grid", name), at.offset
+                    _("'{name}' has a field of its own in a manifest.", name=name), member_path("grid", name), at.offset
                 )
             elif name not in known:
                 self.problems.add(unknown_name_sentence(name, known), member_path("grid", name), at.offset)
@@ -377,14 +412,14 @@ class ManifestReader:
             return
         self.grid[name] = value
         kept = f"  {name}: {_inline(value)}"
-        self._accept(member_path("grid", name), node, kept, "used", "As in the form of a sweep.")
+        self._accept(member_path("grid", name), node, kept, "used", _("As in the form of a sweep."))
 
     def _text(self, node: DocumentNode, path: str) -> str | None:
         if not isinstance(node.value, str) or not node.value.strip():
-            self.problems.add(f"'{path}' is a text.", path, node.offset)
+            self.problems.add(_("'{path}' is a text.", path=path), path, node.offset)
             return None
         if len(node.value) > MAX_TEXT_LENGTH:
-            self.problems.add(f"'{path}' has more than 4,096 characters.", path, node.offset)
+            self.problems.add(_("'{path}' has more than 4,096 characters.", path=path), path, node.offset)
             return None
         return node.value
 
@@ -392,7 +427,7 @@ class ManifestReader:
         items = node.value if isinstance(node.value, list) else [node]
         texts = [text for one in items if (text := self._text(one, path)) is not None]
         if not items:
-            self.problems.add(f"'{path}' has no value.", path, node.offset)
+            self.problems.add(_("'{path}' has no value.", path=path), path, node.offset)
         return list(dict.fromkeys(texts)) if len(texts) == len(items) else []
 
     def _numbers(self, node: DocumentNode, path: str, *, least: int, most: int, fractions: bool = False) -> list[Any]:
@@ -402,12 +437,17 @@ class ManifestReader:
             value = one.value
             wrong = isinstance(value, bool) or not isinstance(value, int | float)
             if wrong or (not fractions and not isinstance(value, int)) or not least <= value <= most:  # type: ignore[operator]
-                kind = "a number" if fractions else "a whole number"
-                self.problems.add(f"'{path}' is {kind} from {least} to {most}, or a list of them.", path, one.offset)
+                named = {"path": path, "least": least, "most": most}
+                sentence = (
+                    _("'{path}' is a number from {least} to {most}, or a list of them.", **named)
+                    if fractions
+                    else _("'{path}' is a whole number from {least} to {most}, or a list of them.", **named)
+                )
+                self.problems.add(sentence, path, one.offset)
                 return []
             found.append(value)
         if not found:
-            self.problems.add(f"'{path}' has no value.", path, node.offset)
+            self.problems.add(_("'{path}' has no value.", path=path), path, node.offset)
         return list(dict.fromkeys(found))
 
 

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Tenant
 from accounts.visibility import RestrictedQuerySet
@@ -23,10 +24,10 @@ class Sweep(models.Model):
     class State(models.TextChoices):
         """Its state. PAUSED starts no further run; HALTED has also stopped the running ones."""
 
-        RUNNING = "running", "Running"
-        PAUSED = "paused", "Paused"
-        HALTED = "halted", "Halted"
-        COMPLETED = "completed", "Completed"
+        RUNNING = "running", gettext_lazy("Running")
+        PAUSED = "paused", gettext_lazy("Paused")
+        HALTED = "halted", gettext_lazy("Halted")
+        COMPLETED = "completed", gettext_lazy("Completed")
 
     class SweepQuerySet(RestrictedQuerySet):
         """A tenant sees the sweeps of its users."""
@@ -105,9 +106,9 @@ class Point(models.Model):
     class State(models.TextChoices):
         """Its state; a BEGUN point has the state of its run."""
 
-        WAITING = "waiting", "Waiting"
-        BEGUN = "begun", "Begun"
-        SKIPPED = "skipped", "Skipped"
+        WAITING = "waiting", gettext_lazy("Waiting")
+        BEGUN = "begun", gettext_lazy("Begun")
+        SKIPPED = "skipped", gettext_lazy("Skipped")
 
     sweep = models.ForeignKey(Sweep, on_delete=models.CASCADE, related_name="points")
     position = models.PositiveIntegerField()  # in the order of starting

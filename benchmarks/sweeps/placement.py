@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from benchmarks.runs.rules import Composition
+from core.language import _, _n
 
 # Placements of accelerators, besides 'drawer:7' for those of one drawer.
 CPU_PLACEMENT, LOCAL_PLACEMENT, SPREAD_PLACEMENT, HYBRID_PLACEMENT = "cpu", "local", "spread", "hybrid"
@@ -97,15 +98,17 @@ def compose_placement(pool: SweepPool, request: PlacementRequest) -> Composition
     """Return the composition for a request; raises Impossible."""
     host = pool.host(request.host)
     if host is None:
-        raise PlacementError(f"You cannot compose with host {request.host}, or it does not exist.")
+        raise PlacementError(_("You cannot compose with host {host}, or it does not exist.", host=request.host))
     drive, devices = _storage_drive(pool, host, request.storage)
     own = request.storage == OWN_DRIVE_STORAGE
     if request.placement == CPU_PLACEMENT:
         return Composition(host=host.id, cpu=True, devices=devices, storage=drive, own_drive=own)
     local = _local_count(request)
     if local > host.local_gpus:
-        has = f"{host.local_gpus} GPU{'' if host.local_gpus == 1 else 's'}" if host.local_gpus else "no GPU"
-        raise PlacementError(f"{host.name} has {has} of its own; {local} would be needed.")
+        has = _n("{count} GPU", "{count} GPUs", host.local_gpus) if host.local_gpus else _("no GPU")
+        raise PlacementError(
+            _("{host} has {found} of its own; {count} would be needed.", host=host.name, found=has, count=local)
+        )
     taken = _chassis_devices(pool, host, request, request.count - local)
     return Composition(
         host=host.id,
@@ -127,10 +130,10 @@ def placement_label(pool: SweepPool, placement: str) -> str:
         drawer = placement.removeprefix(DRAWER_PREFIX)
         return pool.drawers.get(int(drawer), placement) if drawer.isdecimal() else placement
     return {
-        CPU_PLACEMENT: "CPU only",
-        LOCAL_PLACEMENT: "the host’s own GPUs",
-        SPREAD_PLACEMENT: "evenly over drawers",
-        HYBRID_PLACEMENT: "half own, half drawers",
+        CPU_PLACEMENT: _("CPU only"),
+        LOCAL_PLACEMENT: _("the host’s own GPUs"),
+        SPREAD_PLACEMENT: _("evenly over drawers"),
+        HYBRID_PLACEMENT: _("half own, half drawers"),
     }.get(placement, placement)
 
 
@@ -139,7 +142,7 @@ def _local_count(request: PlacementRequest) -> int:
         return request.count
     if request.placement == HYBRID_PLACEMENT:
         if request.count < 2:
-            raise PlacementError("Half own, half drawers needs at least 2 devices.")
+            raise PlacementError(_("Half own, half drawers needs at least 2 devices."))
         return request.count - request.count // 2
     return 0
 
@@ -150,11 +153,13 @@ def _chassis_devices(pool: SweepPool, host: PoolHost, request: PlacementRequest,
     if request.placement.startswith(DRAWER_PREFIX):
         drawer = request.placement.removeprefix(DRAWER_PREFIX)
         if not drawer.isdecimal() or int(drawer) not in pool.drawers:
-            raise PlacementError(f"You cannot compose with drawer {drawer[:20]}, or it does not exist.")
+            raise PlacementError(
+                _("You cannot compose with drawer {drawer}, or it does not exist.", drawer=drawer[:20])
+            )
         return _drawer_devices(pool, host, request.accelerator, int(drawer), count)
     drawers = pool.drawers_of(host.id)
     if not drawers:
-        raise PlacementError(f"{host.name} reaches no device in a drawer.")
+        raise PlacementError(_("{name} reaches no device in a drawer.", name=host.name))
     return _spread_devices(pool, host, request.accelerator, drawers, count)
 
 
@@ -162,7 +167,13 @@ def _drawer_devices(pool: SweepPool, host: PoolHost, model: str, drawer: int, co
     free = _free_devices(pool, host, model, drawer)
     if len(free) < count:
         raise PlacementError(
-            f"{pool.drawers[drawer]} has {_count_label(len(free), model)} for {host.name}; {count} would be needed."
+            _(
+                "{drawer} has {found} for {host}; {count} would be needed.",
+                drawer=pool.drawers[drawer],
+                found=_count_label(len(free), model),
+                host=host.name,
+                count=count,
+            )
         )
     return free[:count]
 
@@ -174,7 +185,14 @@ def _spread_devices(
     shelves = [_free_devices(pool, host, model, drawer) for drawer in drawers]
     free = sum(map(len, shelves))
     if free < count:
-        raise PlacementError(f"All drawers have {_count_label(free, model)} for {host.name}; {count} would be needed.")
+        raise PlacementError(
+            _(
+                "All drawers have {found} for {host}; {count} would be needed.",
+                found=_count_label(free, model),
+                host=host.name,
+                count=count,
+            )
+        )
     taken: list[PoolDevice] = []
     while len(taken) < count:
         for shelf in shelves:
@@ -201,23 +219,26 @@ def _free_devices(pool: SweepPool, host: PoolHost, model: str, drawer: int) -> l
 def _storage_drive(pool: SweepPool, host: PoolHost, storage: str) -> tuple[int | None, dict[int, int]]:
     """Return the chassis drive for data, None for the host's storage, and its attachment."""
     if storage == OWN_DRIVE_STORAGE and not host.own_drive:
-        raise PlacementError(f"{host.name} shows no NVMe drive of its own.")
+        raise PlacementError(_("{name} shows no NVMe drive of its own.", name=host.name))
     if storage in {HOST_STORAGE, OWN_DRIVE_STORAGE}:
         return None, {}
     drive = next((one for one in pool.devices if one.is_storage and f"{NVME_PREFIX}{one.id}" == storage), None)
     if drive is None:
         raise PlacementError(
-            f"You cannot compose with NVMe drive {storage.removeprefix(NVME_PREFIX)[:20]}, or it does not exist."
+            _(
+                "You cannot compose with NVMe drive {drive}, or it does not exist.",
+                drive=storage.removeprefix(NVME_PREFIX)[:20],
+            )
         )
     if host.id not in drive.ports:
-        raise PlacementError(f"{host.name} does not reach {drive.name}.")
+        raise PlacementError(_("{host} does not reach {drive}.", host=host.name, drive=drive.name))
     if drive.attached not in {None, host.id}:
-        raise PlacementError(f"{drive.name} is attached to another host.")
+        raise PlacementError(_("{name} is attached to another host.", name=drive.name))
     return drive.id, {drive.id: drive.ports[host.id]}
 
 
 def _count_label(count: int, model: str) -> str:
-    return f"{count or 'no'} free {model or 'accelerators'}"
+    return _("{count} free {model}", count=count or _("no"), model=model or _("accelerators"))
 
 
 Attachments = Mapping[int, int | None]  # device to host port; None: to none

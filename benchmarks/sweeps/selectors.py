@@ -22,6 +22,7 @@ from benchmarks.sweeps.models import Point, Sweep
 from benchmarks.sweeps.placement import DRAWER_PREFIX, HOST_STORAGE, OWN_DRIVE_STORAGE
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.errors import Invalid
+from core.language import _, _n, gettext_noop
 from fabric.inventory.models import Device, Drawer, Host
 
 MAX_TEXT_LENGTH: Final = 200
@@ -33,7 +34,14 @@ CSV_COLUMNS: Final = (
     "id", "title", "state", "runs", "waiting", "open", "completed", "failed", "cancelled", "skipped", "left_out",
     "person", "created_at", "finished_at", "sentence",
 )  # fmt: skip
-POINT_STATES: Final = ("waiting", "open", "completed", "failed", "cancelled", "skipped")
+POINT_STATES: Final = (
+    gettext_noop("waiting"),
+    "open",
+    gettext_noop("completed"),
+    gettext_noop("failed"),
+    gettext_noop("cancelled"),
+    gettext_noop("skipped"),
+)
 POINT_SORT_FIELDS: Final = ("position", "state", "samples_per_second", "step_seconds")
 POINT_CSV_COLUMNS: Final = (
     "position", "state", "values", "run_id", "provenance", "step_seconds_median", "step_seconds_p5",
@@ -62,7 +70,7 @@ class PointStatus:
     @property
     def state_words(self) -> str:
         """The label of its state, or of the state of its open run."""
-        return self.run.get_state_display() if self.state == "open" and self.run is not None else self.state
+        return self.run.get_state_display() if self.state == "open" and self.run is not None else _(self.state)
 
     @property
     def rate(self) -> Statistic | None:
@@ -113,19 +121,23 @@ def sweep_list(person: User, *, search: str = "", state: str = "", sort: str = "
     """Return the sweeps that a person sees, newest first unless sorted; raises Invalid."""
     rows: QuerySet[Sweep] = Sweep.objects.visible_to(person)
     if "\0" in search:
-        raise Invalid("The text to search for cannot be used.", errors={"q": "It has a NUL."})
+        raise Invalid(_("The text to search for cannot be used."), errors={"q": _("It has a NUL.")})
     for word in search[:MAX_TEXT_LENGTH].split():
         rows = rows.filter(Q(title__icontains=word) | Q(requested_by_name__icontains=word))
     if state:
         if state not in Sweep.State.values:
-            raise Invalid("There is no such state.", errors={"state": f"One of {', '.join(Sweep.State.values)}."})
+            raise Invalid(
+                _("There is no such state."),
+                errors={"state": _("One of {choices}.", choices=", ".join(Sweep.State.values))},
+            )
         rows = rows.filter(state=state)
     if not sort:
         return rows.order_by("-created_at", "pk")
     name = sort.removeprefix("-")
     if name not in SORT_FIELDS:
         raise Invalid(
-            "There is no such order.", errors={"sort": f"One of {', '.join(SORT_FIELDS)}, or with '-' before it."}
+            _("There is no such order."),
+            errors={"sort": _("One of {choices}, or with '-' before it.", choices=", ".join(SORT_FIELDS))},
         )
     return rows.order_by(f"{'-' if sort.startswith('-') else ''}{SORT_FIELDS[name]}", "pk")
 
@@ -160,10 +172,14 @@ def point_list(sweep: Sweep) -> list[PointStatus]:
 def point_filter(points: Sequence[PointStatus], *, state: str = "", sort: str = "") -> list[PointStatus]:
     """Return the points in a state, sorted; raises Invalid. Points without results come last."""
     if state and state not in POINT_STATES:
-        raise Invalid("There is no such state.", errors={"state": f"One of {', '.join(POINT_STATES)}."})
+        raise Invalid(
+            _("There is no such state."), errors={"state": _("One of {choices}.", choices=", ".join(POINT_STATES))}
+        )
     name = sort.removeprefix("-") or "position"
     if name not in POINT_SORT_FIELDS:
-        raise Invalid("There is no such order.", errors={"sort": f"One of {', '.join(POINT_SORT_FIELDS)}."})
+        raise Invalid(
+            _("There is no such order."), errors={"sort": _("One of {choices}.", choices=", ".join(POINT_SORT_FIELDS))}
+        )
     found = [one for one in points if not state or one.state == state]
     if name in {"position", "state"}:
         return sorted(found, key=lambda one: getattr(one, name), reverse=sort.startswith("-"))
@@ -204,15 +220,18 @@ def axis_value_labels(person: User, values: Sequence[Mapping[str, Any]]) -> dict
     return {
         "host": dict(Host.objects.visible_to(person).filter(pk__in=hosts).values_list("pk", "name")),
         "placement": {
-            "cpu": "CPU only", "local": "own GPUs", "spread": "all drawers", "hybrid": "half own, half drawers",
+            "cpu": _("CPU only"),
+            "local": _("own GPUs"),
+            "spread": _("all drawers"),
+            "hybrid": _("half own, half drawers"),
             **{drawers[row.pk]: f"{row.chassis.name} {row.name}" for row in placed},
         },
         "storage": {
-            HOST_STORAGE: "the host’s storage",
-            OWN_DRIVE_STORAGE: "the host’s own NVMe drive",
+            HOST_STORAGE: _("the host’s storage"),
+            OWN_DRIVE_STORAGE: _("the host’s own NVMe drive"),
             **{ids[pk]: name for pk, name in seen},
         },
-        "workload": {name: workload.title for name, workload in CATALOGUE.items()},
+        "workload": {name: _(workload.title) for name, workload in CATALOGUE.items()},
     }  # fmt: skip
 
 
@@ -226,7 +245,9 @@ def remaining_time(points: Sequence[PointStatus], sweep: Sweep) -> tuple[timedel
     side_by_side = max(1, min(len({one.composition.host for one in rest}), SweepGrid.from_json(sweep.grid).at_once))
     if took:
         seconds = sum(took) / len(took) * len(rest) / side_by_side
-        return timedelta(seconds=seconds), f"by the {len(took)} runs that have completed"
+        return timedelta(seconds=seconds), _n(
+            "by the {count} runs that have completed", "by the {count} runs that have completed", len(took)
+        )
     steps = [one.predicted["step_seconds"] for one in rest if one.predicted]
     if len(steps) < len(rest):
         return None, ""
@@ -236,7 +257,7 @@ def remaining_time(points: Sequence[PointStatus], sweep: Sweep) -> tuple[timedel
         * (spec_steps[one.position].spec.get("steps", 10) + spec_steps[one.position].spec.get("warmup", 3))
         for one in rest
     )
-    return timedelta(seconds=seconds / side_by_side), "predicted, composing left out"
+    return timedelta(seconds=seconds / side_by_side), _("predicted, composing left out")
 
 
 def point_rows(points: Sequence[PointStatus]) -> Iterator[tuple[object, ...]]:
@@ -303,7 +324,13 @@ def _point_statistic(one: PointStatus, name: str) -> Any:
     return getattr(one.figures, name) if one.figures is not None else None
 
 
-SCALING_AXES: Final = ("count", "batch", "threads", "loader_workers", "accumulation")
+SCALING_AXES: Final = {  # with their names within a sentence
+    "count": gettext_noop("devices"),
+    "batch": gettext_noop("batch"),
+    "threads": gettext_noop("cpu threads"),
+    "loader_workers": gettext_noop("loader processes"),
+    "accumulation": gettext_noop("accumulation"),
+}
 MAX_LINES: Final = 12
 MAX_CHARTS: Final = 24
 
@@ -334,6 +361,7 @@ class ScalingChart:
 
     axis: str
     words: str
+    by: str
     workload: str
     of: str
     lines: tuple[ScalingLine, ...]
@@ -358,7 +386,7 @@ def _scaling_chart(
         line.setdefault(float(one.values[axis]), []).append(one.rate)
     made = [
         ScalingLine(
-            name=name or "All",
+            name=name or _("All"),
             provenance=provenance,
             marks=tuple(_scaling_mark(x, found) for x, found in sorted(marks.items())),
         )
@@ -369,7 +397,8 @@ def _scaling_chart(
     fullest = sorted(made, key=lambda line: -len(line.marks))[:MAX_LINES]
     return ScalingChart(
         axis=axis,
-        words=AXIS_LABELS[axis],
+        words=_(AXIS_LABELS[axis]),
+        by=_(SCALING_AXES[axis]),
         workload=workload,
         of=value_label("workload", workload, names),
         lines=tuple(line for line in made if line in fullest),
@@ -387,19 +416,23 @@ def _scaling_mark(x: float, rates: Sequence[Statistic]) -> ScalingMark:
     )
 
 
+VALUE_LABELS: Final = {
+    "batch": gettext_noop("batch {number}"),
+    "threads": gettext_noop("{number} threads"),
+    "loader_workers": gettext_noop("{number} loaders"),
+    "accumulation": gettext_noop("{number} batches"),
+    "repeat": gettext_noop("repeat {number}"),
+}
+
+
 def value_label(axis: str, value: Any, words: dict[str, dict[Any, str]]) -> str:
     """Return a self-explanatory label of an axis value: 'batch 64'; `words` has the labels of named values."""
     named = words.get(axis, {}).get(value)
     if named is not None:
         return named
     if axis == "compile":
-        return "compiled" if value else "not compiled"
+        return _("compiled") if value else _("not compiled")
     if axis == "count":
-        return f"{value} device{'' if value == 1 else 's'}"
-    return {
-        "batch": "batch {}",
-        "threads": "{} threads",
-        "loader_workers": "{} loaders",
-        "accumulation": "{} batches",
-        "repeat": "repeat {}",
-    }.get(axis, "{}").format(value)
+        return _n("{count} device", "{count} devices", value)
+    label = VALUE_LABELS.get(axis)
+    return _(label, number=value) if label is not None else str(value)

@@ -28,6 +28,7 @@ from benchmarks.workloads.catalogue import CATALOGUE
 from core.enqueue import enqueue
 from core.errors import Conflict, Forbidden, Invalid, NotFound
 from core.idempotency import find_replayed, request_digest
+from core.language import _, english, joined
 
 MAX_TITLE_LENGTH: Final = 200
 MAX_OPEN_SWEEPS: Final = 20  # sweeps of one person
@@ -52,9 +53,11 @@ def sweep_create(
             Sweep.objects.filter(requested_by=person, state__in=[State.RUNNING, State.PAUSED]).count()
             >= MAX_OPEN_SWEEPS
         ):
-            raise Conflict(f"You have {MAX_OPEN_SWEEPS} sweeps that have not ended. Halt some of them first.")
+            raise Conflict(
+                _("You have {most} sweeps that have not ended. Halt some of them first.", most=MAX_OPEN_SWEEPS)
+            )
         if len(manifest) > MAX_MANIFEST_LENGTH:
-            raise Invalid(f"A manifest has at most {MAX_MANIFEST_LENGTH:,} characters.")
+            raise Invalid(_("A manifest has at most {most:,} characters.", most=MAX_MANIFEST_LENGTH))
         grid = validated_grid(grid)
         expanded = expand_sweep(person, grid)
         _refuse_empty(expanded.expansion)
@@ -84,7 +87,7 @@ def sweep_pause(*, person: User, sweep: Sweep) -> Sweep:
     """
     with _changed_sweep(Action.SWEEP_PAUSE, person, sweep) as (act, row):
         if row.state != State.RUNNING:
-            raise Conflict(f"Only a running sweep can be paused: it is '{row.get_state_display().lower()}'.")
+            raise Conflict(_("Only a running sweep can be paused: it is '{state}'.", state=_state_word(row)))
         _set_state(row, State.PAUSED, f"{person.username} paused it. Running runs complete.")
         # Queued runs are cancelled and wait as points again: they would prevent the restoring of devices.
         waiting = list(open_runs(row).filter(state=Run.State.QUEUED))
@@ -100,7 +103,7 @@ def sweep_resume(*, person: User, sweep: Sweep) -> Sweep:
     """
     with _changed_sweep(Action.SWEEP_RESUME, person, sweep) as (act, row):
         if row.state not in {State.PAUSED, State.HALTED}:
-            raise Conflict(f"Only a paused or halted sweep can be resumed: it is '{row.get_state_display().lower()}'.")
+            raise Conflict(_("Only a paused or halted sweep can be resumed: it is '{state}'.", state=_state_word(row)))
         _set_state(row, State.RUNNING, "")
         act.after = {"state": row.state}
     return row
@@ -113,7 +116,7 @@ def sweep_halt(*, person: User, sweep: Sweep) -> Sweep:
     """
     with _changed_sweep(Action.SWEEP_HALT, person, sweep) as (act, row):
         if row.state not in {State.RUNNING, State.PAUSED}:
-            raise Conflict(f"There is nothing to halt: the sweep is '{row.get_state_display().lower()}'.")
+            raise Conflict(_("There is nothing to halt: the sweep is '{state}'.", state=_state_word(row)))
         _set_state(row, State.HALTED, f"{person.username} halted it.")
         ended = list(open_runs(row))
         _cancel_runs(person, row, ended)
@@ -130,7 +133,7 @@ def sweep_retry(*, person: User, sweep: Sweep) -> Sweep:
     with _changed_sweep(Action.SWEEP_RETRY, person, sweep) as (act, row):
         points = failed_points(row)
         if not (number := points.update(state=Point.State.WAITING, sentence="", attempts=0)):
-            raise Conflict("No run of it has failed.")
+            raise Conflict(_("No run of it has failed."))
         if row.state != State.PAUSED:
             _set_state(row, State.RUNNING, "")
         act.after = {"state": row.state, "runs": number}
@@ -147,8 +150,11 @@ def sweep_delete(*, person: User, sweep: Sweep, runs: bool = False) -> None:
             raise Conflict(reason)
         if runs and (others := runs_of_others(person, row)):
             raise Forbidden(
-                f"Others requested {others} of its runs: only they, or an administrator, may delete those. "
-                "Delete the sweep without its runs."
+                _(
+                    "Others requested {count} of its runs: only they, or an administrator, may delete those. "
+                    "Delete the sweep without its runs.",
+                    count=others,
+                )
             )
         of_it = list(Run.objects.filter(sweep=row))
         if runs:
@@ -161,10 +167,10 @@ def sweep_delete(*, person: User, sweep: Sweep, runs: bool = False) -> None:
 def why_not_delete(sweep: Sweep) -> str:
     """Return the reason why a sweep cannot be deleted, '' if it can."""
     if sweep.state in {State.RUNNING, State.PAUSED}:
-        return "It has not ended. Halt it first."
+        return _("It has not ended. Halt it first.")
     if open_runs(sweep).exists():
-        return "Not all of its runs have ended. Cancel them, or wait for their end."
-    return "" if sweep.settled else "Its devices are not back yet. Wait until they are."
+        return _("Not all of its runs have ended. Cancel them, or wait for their end.")
+    return "" if sweep.settled else _("Its devices are not back yet. Wait until they are.")
 
 
 def runs_of_others(person: User, sweep: Sweep) -> int:
@@ -203,7 +209,7 @@ def lock_sweep(sweep: Sweep) -> Sweep:
     """Lock a sweep and return it; raises NotFound."""
     row = sweep.locked()
     if row is None:
-        raise NotFound("There is no such sweep.")
+        raise NotFound(_("There is no such sweep."))
     return row
 
 
@@ -220,11 +226,22 @@ def _locked_sweep(action: Action, person: User, sweep: Sweep) -> Iterator[tuple[
     """Lock a sweep in a person's name, with an entry in the audit log. Raises NotFound, Forbidden."""
     with audited(action, actor=person, target=target_of(sweep, sweep.title)) as act:
         if not Sweep.objects.visible_to(person).filter(pk=sweep.pk).exists():
-            raise NotFound("There is no such sweep.")
+            raise NotFound(_("There is no such sweep."))
         require_composer(person)
         row = lock_sweep(sweep)
         act.before = {"state": row.state}
         yield act, row
+
+
+def _state_word(row: Sweep) -> str:
+    """Return its state within a sentence."""
+    words = {
+        State.RUNNING: _("running"),
+        State.PAUSED: _("paused"),
+        State.HALTED: _("halted"),
+        State.COMPLETED: _("completed"),
+    }
+    return words[State(row.state)]
 
 
 def _set_state(row: Sweep, state: Sweep.State, sentence: str) -> None:
@@ -254,7 +271,7 @@ def _save_sweep(person: User, grid: SweepGrid, expanded: ExpandedSweep, **more: 
         requested_by_name=person.username,
         tenant=person.tenant,
         request_id=request_id(),
-        left_out=[{"values": one.values, "why": one.why} for one in expanded.expansion.left_out],
+        left_out=[{"values": one.values, "why": english(one.why)} for one in expanded.expansion.left_out],
         left_out_count=expanded.expansion.left_out_count,
         moves=expanded.cost.moves,
         compositions=expanded.cost.compositions,
@@ -286,8 +303,15 @@ def default_title(grid: SweepGrid) -> str:
 def _refuse_empty(expansion: GridExpansion) -> None:
     if not expansion.points:
         reasons: list[dict[str, Any]] = [{"why": why, "count": count} for why, count in expansion.reasons[:10]]
-        first = f" {reasons[0]['why']}" if reasons else ""
-        sentence = f"Nothing is left to run: each of {expansion.left_out_count} combinations is left out.{first}"
+        sentence = joined(
+            [
+                _(
+                    "Nothing is left to run: each of {count} combinations is left out.",
+                    count=expansion.left_out_count,
+                ),
+                *(one["why"] for one in reasons[:1]),
+            ]
+        )
         raise Invalid(sentence, errors={"grid": sentence}, left_out=reasons)
 
 

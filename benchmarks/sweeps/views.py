@@ -63,6 +63,7 @@ from benchmarks.sweeps.services import (
 from core.downloads import csv_download, csv_table
 from core.errors import FalconWebError, Invalid
 from core.forms import refusals_as_messages
+from core.language import _, gettext_noop
 from fabric.operations.models import Plan
 
 ROWS_A_PAGE = 25
@@ -132,10 +133,10 @@ def sweep(request: HttpRequest, pk: UUID) -> HttpResponse:
         "groups": _groups(points, names, axes),
         "running": [one for one in points if one.state == "open"],
         "scalings": sweep_scaling(points, row, names),
-        "axes": [(axis, AXIS_LABELS[axis]) for axis in axes],
+        "axes": [(axis, _(AXIS_LABELS[axis])) for axis in axes],
         "page": page,
         "rows": [
-            (one, STATE_SIGNS[one.state], [(AXIS_LABELS[axis], _axis_value(axis, one, names)) for axis in axes])
+            (one, STATE_SIGNS[one.state], [(_(AXIS_LABELS[axis]), _axis_value(axis, one, names)) for axis in axes])
             for one in page.object_list
         ],
         "filters": filters,
@@ -181,19 +182,19 @@ def _action_view(
 
 
 pause = _action_view(
-    Action.SWEEP_PAUSE, sweep_pause, lambda _: "Paused. Current runs finish; then the devices are returned."
+    Action.SWEEP_PAUSE, sweep_pause, lambda _row: _("Paused. Current runs finish; then the devices are returned.")
 )
-resume = _action_view(Action.SWEEP_RESUME, sweep_resume, lambda _: "Resumed. It continues within seconds.")
+resume = _action_view(Action.SWEEP_RESUME, sweep_resume, lambda _row: _("Resumed. It continues within seconds."))
 halt = _action_view(
-    Action.SWEEP_HALT, sweep_halt, lambda _: "Halted. Its runs are cancelled; then the devices are returned."
+    Action.SWEEP_HALT, sweep_halt, lambda _row: _("Halted. Its runs are cancelled; then the devices are returned.")
 )
 retry = _action_view(
     Action.SWEEP_RETRY,
     sweep_retry,
     lambda row: (
-        "The runs are queued again. The sweep stays paused: resume it to run them."
+        _("The runs are queued again. The sweep stays paused: resume it to run them.")
         if row.state == Sweep.State.PAUSED
-        else "The runs are retried within seconds."
+        else _("The runs are retried within seconds.")
     ),
 )
 
@@ -208,7 +209,12 @@ def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
     shown: tuple[object, ...] = ("sweeps:sweep", pk)
     with refusals_as_messages(request):
         sweep_delete(person=person, sweep=row, runs=with_runs)
-        messages.success(request, f"‘{row.title}’ was deleted{' with its runs' if with_runs else ''}.")
+        messages.success(
+            request,
+            _("‘{name}’ was deleted with its runs.", name=row.title)
+            if with_runs
+            else _("‘{name}’ was deleted.", name=row.title),
+        )
         shown = ("sweeps:sweeps",)
     return redirect(*shown)
 
@@ -233,7 +239,7 @@ def _groups(
     """Return the points by composition, in the order in which they run; `is_now` marks the one that runs."""
     groups = []
     common = ["host", "placement", "count", *(axis for axis in COMPOSITION_AXES if axis in axes)]
-    for _, some in itertools.groupby(points, key=lambda one: composition_key(one.composition)):
+    for _key, some in itertools.groupby(points, key=lambda one: composition_key(one.composition)):
         group = list(some)
         groups.append(
             {
@@ -258,7 +264,7 @@ def _axis_value(axis: str, one: PointStatus, names: dict[str, dict[object, str]]
     if value is None:
         return ""
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return _("yes") if value else _("no")
     return names.get(axis, {}).get(value, str(value))
 
 
@@ -268,7 +274,7 @@ def _list_filters(request: HttpRequest) -> dict[str, str]:
 
 MAX_PREVIEWED = 20
 HANDLED_STATUSES = {400, 409, 422}
-EXECUTOR_CHOICES = (("simulated", "Simulated"), ("torch", "PyTorch"))
+EXECUTOR_CHOICES = (("simulated", gettext_noop("Simulated")), ("torch", "PyTorch"))
 # An example manifest, shown while the field is empty.
 EXAMPLE = """\
 name: resnet
@@ -280,9 +286,9 @@ workload: resnet50
 grid:
   batch: [32, 64, 128]"""
 PRESET_CHOICES = (
-    ("custom", "custom: full size"),
-    ("paper", "paper: as published"),
-    ("tiny", "tiny: small, on any machine"),
+    ("custom", gettext_noop("custom: full size")),
+    ("paper", gettext_noop("paper: as published")),
+    ("tiny", gettext_noop("tiny: small, on any machine")),
 )
 
 
@@ -309,7 +315,7 @@ def sweep_add(request: HttpRequest) -> HttpResponse:
         return _render_form(
             request, request.POST, pool, {**_preview(person, request.POST, pool), **found}, status=error.status
         )
-    messages.success(request, "The sweep starts within seconds.")
+    messages.success(request, _("The sweep starts within seconds."))
     return redirect("sweeps:sweep", pk=row.pk)
 
 
@@ -351,7 +357,7 @@ def manifest(request: HttpRequest) -> HttpResponse:
         grid = read.grid_with(chosen)
         if "make" in request.POST:
             row = sweep_create(person=person, grid=grid, title=read.title, manifest=read.kept)
-            messages.success(request, "The sweep starts within seconds.")
+            messages.success(request, _("The sweep starts within seconds."))
             return redirect("sweeps:sweep", pk=row.pk)
         found |= _preview_context(person, expand_sweep(person, validated_grid(grid), pool))
     except FalconWebError as error:
@@ -381,7 +387,7 @@ def _preview_context(person: User, expanded: ExpandedSweep) -> dict[str, Any]:
         "duration": duration_text(expanded.seconds),
         "reasons": expanded.expansion.reasons[:MAX_PREVIEWED],
         "left_out": [
-            (", ".join(f"{AXIS_LABELS.get(axis, axis)} {names.get(axis, {}).get(value, value)}"
+            (", ".join(f"{_(AXIS_LABELS.get(axis, axis))} {names.get(axis, {}).get(value, value)}"
                        for axis, value in one.values.items() if axis not in {"framework", "storage", "host"}), one.why)
             for one in expanded.expansion.left_out[:MAX_PREVIEWED]
         ],
@@ -397,8 +403,8 @@ def _render_form(
         "axes": form_axes(given, pool, found.get("errors", {})),
         "given": given,
         "objectives": objective_choices(given),
-        "executors": EXECUTOR_CHOICES,
-        "presets": PRESET_CHOICES,
+        "executors": [(name, _(label)) for name, label in EXECUTOR_CHOICES],
+        "presets": [(name, _(label)) for name, label in PRESET_CHOICES],
         "pool": pool,
         "most": MAX_POINTS,
     }
@@ -426,7 +432,7 @@ def _submitted_manifest(request: HttpRequest) -> tuple[str, str]:
         return raw.decode("utf-8-sig"), ""
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        return "", f"The file is not UTF-8 text: line {line} has an invalid byte."
+        return "", _("The file is not UTF-8 text: line {line} has an invalid byte.", line=line)
 
 
 def _render_manifest(
@@ -441,7 +447,7 @@ def _render_manifest(
         "placements": [
             one for axis in form_axes(QueryDict(), pool, {}) if axis.name == "placement" for one in axis.choices
         ],
-        "executors": EXECUTOR_CHOICES,
+        "executors": [(name, _(label)) for name, label in EXECUTOR_CHOICES],
         "largest": MAX_MANIFEST_LENGTH,
         "example": EXAMPLE,
     }

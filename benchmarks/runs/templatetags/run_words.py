@@ -19,17 +19,37 @@ from benchmarks.runs.quantities import (
 from benchmarks.runs.results import Statistic
 from benchmarks.runs.topology import accelerator_label, strategy_label
 from benchmarks.workloads.catalogue import CATALOGUE, workload_title
+from core.language import _, gettext_noop
 from hostwire.training import READINGS
 
 register = template.Library()
 register.filter("value_words", value_text)
 register.filter("duration", duration_text)
 register.filter("percent", deviation_text)
-register.filter("plain_words", field_label)
-register.filter("workload_title", workload_title)
 register.filter("accelerator_words", accelerator_label)
-register.filter("strategy_words", strategy_label)
 
+# Labels of readings (hostwire.training) and of fields of software, which are named where nothing is translated.
+NAMED_ELSEWHERE: Final = (
+    gettext_noop("GPU in use"),
+    gettext_noop("GPU memory busy"),
+    gettext_noop("GPU memory in use"),
+    gettext_noop("PCIe to the device"),
+    gettext_noop("PCIe from the device"),
+    gettext_noop("Power"),
+    gettext_noop("Temperature"),
+    gettext_noop("CPU of the host in use"),
+    gettext_noop("Memory of the host in use"),
+    gettext_noop("Read from disks"),
+    gettext_noop("Written to disks"),
+    gettext_noop("Framework"),
+    gettext_noop("Driver"),
+    gettext_noop("Libraries"),
+    gettext_noop("Operating system"),
+    gettext_noop("Processor"),
+    gettext_noop("Cores"),
+    gettext_noop("Accelerators"),
+    gettext_noop("Container"),
+)
 # The CSS class of a state, where it differs from its name.
 LOOKS: Final = {"completed": "done", "failed": "failed", "cancelled": "cancelled", "queued": "waiting"}
 
@@ -37,6 +57,21 @@ LOOKS: Final = {"completed": "done", "failed": "failed", "cancelled": "cancelled
 @register.filter
 def state_class(state: str) -> str:
     return LOOKS.get(state, "running")
+
+
+@register.filter("workload_title")
+def workload_words(name: str) -> str:
+    return _(workload_title(name))
+
+
+@register.filter
+def strategy_words(name: str) -> str:
+    return _(strategy_label(name))
+
+
+@register.filter
+def plain_words(name: str) -> str:
+    return _(field_label(name))
 
 
 @register.filter
@@ -59,7 +94,7 @@ def interval_words(figure: Statistic | None) -> str:
 
 @register.filter
 def reading_words(name: str) -> str:
-    return READINGS.get(name, ("", name))[1]
+    return _(READINGS.get(name, ("", name))[1])
 
 
 @register.filter
@@ -73,8 +108,8 @@ def option_label(name: str, workload: str) -> str:
     known = CATALOGUE[workload].parameters if workload in CATALOGUE else ()
     found = next((one for one in known if one.name == name), None)
     if found is None:
-        return field_label(name)
-    return f"{found.label}, {found.unit}" if found.unit else found.label
+        return plain_words(name)
+    return f"{_(found.label)}, {_(found.unit)}" if found.unit else _(found.label)
 
 
 @register.filter

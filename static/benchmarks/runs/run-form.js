@@ -1,6 +1,7 @@
 // The form of a run: another workload has its own sizes, only fields of the chosen place are shown, and GPUs are
 // chosen one by one, by number or all together. One sentence sums up the choice, also for screen readers.
 import { element } from "../../site/dom.js";
+import { _ } from "../../site/language.js";
 import { describeGpus, executorBlocker, takingOrder } from "./run-choice.js";
 
 const workloadForm = document.querySelector("[data-what]");
@@ -69,9 +70,10 @@ function summary(part) {
     free: Number(own?.dataset.free ?? Infinity),
     run: own?.dataset.runs,
   };
-  const sentence = value("where") === "cpu" ? `On the CPU of ${host.name}.` : describeGpus(host, gpus);
+  const sentence =
+    value("where") === "cpu" ? _("On the CPU of {host}.", { host: host.name }) : describeGpus(host, gpus);
   const drive = part.querySelector('input[name^="storage-"]:checked')?.dataset.drive;
-  return drive ? `${sentence} Data from ${drive}.` : sentence;
+  return drive ? `${sentence} ${_("Data from {drive}.", { drive })}` : sentence;
 }
 
 function showExecutors() {

@@ -1,6 +1,8 @@
 // The series of a run: how they are named and scaled, and which of them a chart shows.
+import { _ } from "../../site/language.js";
+
 const MOST_LINES = 16;
-const PHASES = { warmup: "warm-up", timed: "timed steps", no_sync: "without exchange" };
+const PHASES = { warmup: _("warm-up"), timed: _("timed steps"), no_sync: _("without exchange") };
 const SCALES = {
   s: [
     [1, "s"],
@@ -20,9 +22,9 @@ const SCALES = {
 export function seriesName(key, { begins, ends }, gpus) {
   const [first, address, last] = key.split("/");
   if (first === "gpu" && last) {
-    const name = gpus[address] ?? `GPU at ${address}`;
+    const name = gpus[address] ?? _("GPU at {address}", { address });
     if (!ends.startsWith("/pcie")) return name;
-    return `${name}, ${last.endsWith("from") ? "from it" : "to it"}`;
+    return last.endsWith("from") ? _("{device}, from it", { device: name }) : _("{device}, to it", { device: name });
   }
   const rest = key.slice(begins.length).replace(ends, "");
   return PHASES[rest] ?? (rest || key);
@@ -41,7 +43,8 @@ export function chartKeys(allKeys, { begins, ends }, gpus) {
     const isOf = key.endsWith(ends) || key.slice(0, key.lastIndexOf("_") + 1).endsWith(ends);
     return key.startsWith(begins) && isOf;
   });
-  const isOwn = (key) => seriesName(key, { begins, ends }, gpus).startsWith("own ");
+  const own = _("own GPU {number}", { number: "" }); // as the server names them
+  const isOwn = (key) => seriesName(key, { begins, ends }, gpus).startsWith(own);
   if (keys.length > MOST_LINES) keys.sort((key, other) => isOwn(key) - isOwn(other));
   return { keys: keys.slice(0, MOST_LINES), all: keys.length };
 }

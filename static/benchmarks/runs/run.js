@@ -1,6 +1,7 @@
 // A run in progress: its charts and its log follow, its status is read aloud, its seconds are counted.
 import { element } from "../../site/dom.js";
 import { escapeMarkup } from "../../site/format.js";
+import { _ } from "../../site/language.js";
 import { CONFIG, themeLayout } from "../../site/plotly.js";
 import { announce, showElapsed } from "../../site/progress.js";
 import { colours, onThemeChange } from "../../site/theme-colours.js";
@@ -61,7 +62,7 @@ function draw(figure, series) {
     showlegend: isNamed,
     legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
     hovermode: "x unified",
-    xaxis: { ...axis, title: { text: "seconds since the first value" } },
+    xaxis: { ...axis, title: { text: _("seconds since the first value") } },
     yaxis: { ...axis, title: { text: unitName || title.toLowerCase() } },
   };
   Plotly.react(figure.querySelector("[data-plot]"), traces, layout, CONFIG);
@@ -104,7 +105,10 @@ async function updateCharts() {
   for (const { figure, keys, all } of shown) {
     const more = figure.querySelector("[data-not-shown]");
     more.hidden = all <= keys.length;
-    more.textContent = `${keys.length} of ${all} series are drawn; the CSV of all series has the others.`;
+    more.textContent = _("{shown} of {all} series are drawn; the CSV of all series has the others.", {
+      shown: keys.length,
+      all,
+    });
     const query = keys.map((key) => `key=${encodeURIComponent(key)}`).join("&");
     figure.querySelector("[data-csv]").href = `${place.dataset.csv}?${query}`;
     const series = await fetchJson(`${place.dataset.series}?${query}&points=${POINTS}`);
@@ -146,7 +150,7 @@ async function update() {
 
 pause?.addEventListener("click", () => {
   paused = !paused;
-  pause.textContent = paused ? "Follow" : "Pause";
+  pause.textContent = paused ? _("Follow") : _("Pause");
   pause.setAttribute("aria-pressed", String(paused));
   if (!paused) updateLog().catch(() => {});
 });

@@ -1,6 +1,7 @@
 // A new sweep: its runs are counted while the form is filled in, and a manifest is checked without leaving the page.
 import { element } from "../../site/dom.js";
 import { loadFragment, submitFragment } from "../../site/fragment.js";
+import { _ } from "../../site/language.js";
 
 const PAUSE = 350; // ms after the last change
 const form = document.querySelector("[data-count]");
@@ -10,7 +11,7 @@ let timer = 0;
 function count() {
   const data = new URLSearchParams(new FormData(form));
   data.delete("csrfmiddlewaretoken");
-  const failure = "It could not be counted: the server does not answer. It is counted again with your next change.";
+  const failure = _("It could not be counted: the server does not answer. It is counted again with your next change.");
   loadFragment(place, `${form.dataset.count}?${data}`, failure);
 }
 
@@ -30,7 +31,7 @@ if (manifest) {
     if (await submitFragment(manifest, event.submitter, result)) {
       result.querySelector("h2, .notice")?.scrollIntoView({ block: "nearest" });
     } else {
-      const sentence = "The server did not accept it. Try again; if that fails again, reload the page.";
+      const sentence = _("The server did not accept it. Try again; if that fails again, reload the page.");
       result.replaceChildren(element("p", { className: "notice error" }, sentence));
     }
   });

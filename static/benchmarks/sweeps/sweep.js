@@ -1,18 +1,19 @@
 // Throughput along an axis, read from the table beside each chart: page and chart cannot differ.
 import { csvCell, saveCsv } from "../../site/csv.js";
 import { escapeMarkup } from "../../site/format.js";
+import { _ } from "../../site/language.js";
 import { CONFIG, themeLayout } from "../../site/plotly.js";
 import { colours, onThemeChange } from "../../site/theme-colours.js";
 
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "cross", "star", "triangle-down"];
 const DASHES = ["solid", "dash", "dot", "dashdot"];
-const EMPTY = { text: "No run has completed yet", showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.5 };
+const EMPTY = { text: _("No run has completed yet"), showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.5 };
 
 /** The lines of a table: name and provenance to their marks. */
 function linesOf(table) {
   const lines = new Map();
   for (const { dataset } of table.querySelectorAll("tr[data-line]")) {
-    const name = `${dataset.line} (${dataset.provenance})`;
+    const name = dataset.shown;
     const line = lines.get(name) ?? { x: [], y: [], over: [], under: [] };
     const [rate, low, high] = [dataset.rate, dataset.low, dataset.high].map(Number);
     line.x.push(Number(dataset.x));
@@ -70,7 +71,7 @@ function draw(place) {
       tickvals: values,
       ticktext: values.map(String),
     },
-    yaxis: { ...axis, title: { text: "samples/s" }, rangemode: "tozero", nticks: 6 },
+    yaxis: { ...axis, title: { text: _("samples/s") }, rangemode: "tozero", nticks: 6 },
     annotations: lines.size ? [] : [EMPTY],
   };
   const traces = [...lines].map((line, nth) => traceOf(line, nth, ink.palette));

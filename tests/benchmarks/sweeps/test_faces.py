@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils import translation
 
 from accounts.audit.models import AuditEntry
 from benchmarks.sweeps.models import Point, Sweep
+from core.errors import Invalid
 from tests.benchmarks.runs.lab import RunningLab
 from tests.benchmarks.sweeps.test_manifest import FFDL, SECRET
 from tests.benchmarks.sweeps.world import ask, settled
@@ -105,6 +107,15 @@ def test_the_form_counts_tells_what_is_wrong_and_asks(lab: RunningLab, client: C
     assert "No run has completed yet." in page
     assert client.post(reverse("sweeps:resume", args=[Sweep.objects.get().pk])).status_code == 302
     assert "Only a paused or halted sweep can be resumed" in content_of(client.get(began.headers["Location"]))
+
+
+def test_what_a_sweep_keeps_is_english_whatever_its_maker_reads(lab: RunningLab) -> None:
+    with translation.override("de"):
+        sweep = ask(lab, count=[1, 32])
+        with pytest.raises(Invalid):
+            ask(lab, count=[32])
+    assert {one["why"] for one in sweep.left_out} == {"node-a has 8 GPUs of its own; 32 would be needed."}
+    assert "combinations is left out. node-a has 8 GPUs" in AuditEntry.objects.get(outcome="refused").sentence
 
 
 def test_the_api_says_how_a_sweep_stands_and_what_it_has_shown(lab: RunningLab, client: Client) -> None:
