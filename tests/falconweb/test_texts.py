@@ -27,7 +27,7 @@ ELEMENT: Final = re.compile(rf'</?[a-zA-Z!](?:{TAGS}|"(?:{TAGS}|[^"])*"|[^<>"])*
 SPOKEN: Final = re.compile(rf'\b(?:aria-label|data-label|title|placeholder|alt|label)="((?:{TAGS}|[^"])*)"', re.DOTALL)
 # Names, units and formats are the same in all languages.
 SAME: Final = re.compile(
-    r"\b(?:[A-Z]{2,}\w*|[A-Z]?[a-z]?[A-Z]+[a-z]?|FalconWeb|PCIe|NVMe|GiB|MiB|Gbit|Redfish|[a-z]{1,2})\b|&\w+;"
+    r"\b(?:[A-Z]{2,}\w*|[A-Z]?[a-z]?[A-Z]+[a-z]?|FalconWeb|PCIe|NVMe|GiB|MiB|Gbit|Redfish|Redis|[a-z]{1,2})\b|&\w+;"
 )
 # Shown to those who change the site; and to programs.
 OWN: Final = {"falconweb/patterns.html", "falconweb/api/docs.html"}
