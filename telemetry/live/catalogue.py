@@ -17,19 +17,28 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from core.language import gettext_noop
 from fabric.bmc.series import ChassisReading, Quantity, ReadingSeries, counter_label
 from fabric.bmc.types import Inventory
 from fabric.inventory.selectors import ReadingOwner
 
 BYTE_RATES = {Quantity.RX_BYTES: "rx_bytes_per_second", Quantity.TX_BYTES: "tx_bytes_per_second"}
 LABELS = {
-    Quantity.TEMPERATURE: ("Temperature", "°C"), Quantity.FAN_RPM: ("Fan speed", "rpm"),
-    Quantity.FAN_PERCENT: ("Fan speed", "%"), Quantity.POWER: ("Power", "W"), Quantity.ENERGY: ("Energy", "kWh"),
-    Quantity.VOLTAGE: ("Voltage", "V"), Quantity.CURRENT: ("Current", "A"), Quantity.LINK_STATUS: ("Link", "state"),
-    Quantity.LINK_WIDTH: ("Link width", "lanes"), Quantity.LINK_SPEED: ("Link speed", "Gb/s"),
-    Quantity.UTILISATION: ("Utilisation", "%"), Quantity.RX_BYTES: ("Receive", "B/s"),
-    Quantity.TX_BYTES: ("Transmit", "B/s"), Quantity.ERRORS: ("Errors", ""),
-}  # fmt: skip
+    Quantity.TEMPERATURE: (gettext_noop("Temperature"), "°C"),
+    Quantity.FAN_RPM: (gettext_noop("Fan speed"), "rpm"),
+    Quantity.FAN_PERCENT: (gettext_noop("Fan speed"), "%"),
+    Quantity.POWER: (gettext_noop("Power"), "W"),
+    Quantity.ENERGY: (gettext_noop("Energy"), "kWh"),
+    Quantity.VOLTAGE: (gettext_noop("Voltage"), "V"),
+    Quantity.CURRENT: (gettext_noop("Current"), "A"),
+    Quantity.LINK_STATUS: (gettext_noop("Link"), "state"),
+    Quantity.LINK_WIDTH: (gettext_noop("Link width"), "lanes"),
+    Quantity.LINK_SPEED: (gettext_noop("Link speed"), "Gb/s"),
+    Quantity.UTILISATION: (gettext_noop("Utilisation"), "%"),
+    Quantity.RX_BYTES: (gettext_noop("Receive"), "B/s"),
+    Quantity.TX_BYTES: (gettext_noop("Transmit"), "B/s"),
+    Quantity.ERRORS: (gettext_noop("Errors"), ""),
+}
 
 CLOCK_STEP_SECONDS = 5.0  # a BMC clock that differs more from ours over an interval was set meanwhile
 # Reports older than the newest are dropped for this time; a BMC that sends only these has restarted its clock.

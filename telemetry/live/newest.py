@@ -10,6 +10,7 @@ import redis
 from django.conf import settings
 
 from core.errors import Unavailable
+from core.language import _
 from telemetry.live.fleet import REDIS_TIMEOUT_SECONDS, PlacedOwners, catalogue_places
 from telemetry.live.frames import CATALOGUES_PER_BATCH, series_indexes, stored_frame
 
@@ -29,7 +30,7 @@ def newest_values(chassis: Collection[int]) -> dict[str, dict[int, float]]:
             frames = {pk: frame for pk, raw in zip(ids, raws, strict=True) if (frame := stored_frame(raw)) is not None}
             places = catalogue_places(client, {pk: frame.revision for pk, frame in frames.items()})
     except (redis.RedisError, OSError) as error:
-        raise Unavailable("The newest readings are not available now: Redis does not answer.") from error
+        raise Unavailable(_("The newest readings are not available now: Redis does not answer.")) from error
     for pk, own in places.items():
         values = frames[pk].values.tolist()
         if len(values) == own.count:

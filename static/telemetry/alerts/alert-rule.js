@@ -1,6 +1,7 @@
 // Forms about a part of the lab show the one field that applies; that of a rule previews the alerts it would have
 // raised.
 import { loadFragment } from "../../site/fragment.js";
+import { _ } from "../../site/language.js";
 
 const scope = document.getElementById("id_scope");
 const condition = document.getElementById("id_condition");
@@ -26,7 +27,7 @@ function showFields() {
 function loadPreview() {
   const data = new FormData(form);
   data.delete("csrfmiddlewaretoken");
-  const failure = "The site does not answer. Try it again in a moment.";
+  const failure = _("The site does not answer. Try it again in a moment.");
   loadFragment(preview, `${form.dataset.preview}?${new URLSearchParams(data)}`, failure);
 }
 

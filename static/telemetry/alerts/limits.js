@@ -1,5 +1,7 @@
 // The limits of series, at which alerts fire: those that chassis report for their sensors, and those of rules.
 
+import { _ } from "../../site/language.js";
+
 const EVERY = 60_000; // ms
 const known = new Map(); // chassis -> { at (ms), limits: key -> [{ value, is_upper, severity }] }
 
@@ -36,6 +38,6 @@ export function limitWords(value, limits) {
   const exceeded = exceededLimit(value, limits);
   const uppers = limits.filter((one) => one.is_upper).map((one) => one.value);
   if (!Number.isFinite(value) || (!exceeded && uppers.length === 0)) return "";
-  if (exceeded && !exceeded.is_upper) return `, below ${exceeded.value}`;
-  return ` of ${exceeded ? exceeded.value : Math.min(...uppers)}`;
+  if (exceeded && !exceeded.is_upper) return _(", below {limit}", { limit: exceeded.value });
+  return _(" of {limit}", { limit: exceeded ? exceeded.value : Math.min(...uppers) });
 }

@@ -1,16 +1,18 @@
 // Freshness of the shown values: of each chassis, and of the page as a whole. Times are ms.
+import { _ } from "../../site/language.js";
+
 const LATE = 3000;
 const STALE = 10_000;
 const LONGEST_PAUSE = 30_000;
 // Worst first.
 const SENTENCES = {
-  "signed-out": "▲ You are signed out: sign in again",
-  offline: "▲ No connection to FalconWeb; trying again",
-  stale: "▲ Chassis not sending",
-  joining: "○ Connecting",
-  late: "◐ Late",
-  live: "● Live",
-  connected: "● Live", // pages without a chassis: the site answers
+  "signed-out": _("▲ You are signed out: sign in again"),
+  offline: _("▲ No connection to FalconWeb; trying again"),
+  stale: _("▲ Chassis not sending"),
+  joining: _("○ Connecting"),
+  late: _("◐ Late"),
+  live: _("● Live"),
+  connected: _("● Live"), // pages without a chassis: the site answers
 };
 
 /** The state of a chassis whose newest values are of `age` (null without any): live, late, stale, joining, or that of
@@ -33,23 +35,27 @@ export const isOutdated = (state) => ["signed-out", "offline", "stale"].includes
 /** The sentence of the header, for the worst of the states of the page's chassis. */
 export function headerSentence(worst, states) {
   if (worst !== "stale" || states.length < 2) return SENTENCES[worst];
-  return `▲ ${states.filter((state) => state === "stale").length} of ${states.length} chassis not sending`;
+  const stale = states.filter((state) => state === "stale").length;
+  return _("▲ {stale} of {all} chassis not sending", { stale, all: states.length });
 }
 
 /** Why nothing may be attached to a chassis in a state, '' where it may. */
 export function composeBlocker({ state, age }) {
-  if (state === "signed-out") return "You are signed out. Sign in again.";
+  if (state === "signed-out") return _("You are signed out. Sign in again.");
   if (state === "offline") {
-    return "There is no connection to FalconWeb, so what you see may be old. It is being tried again.";
+    return _("There is no connection to FalconWeb, so what you see may be old. It is being tried again.");
   }
   if (state === "stale") {
     const seen = formatAge(age);
-    return `This chassis was last heard of ${seen}, so what you see may be old. Attaching waits until it answers.`;
+    return _("This chassis was last heard of {time}, so what you see may be old. Attaching waits until it answers.", {
+      time: seen,
+    });
   }
   return "";
 }
 
-export const formatAge = (age) => (age === null ? "before this page was opened" : `${Math.round(age / 1000)} s ago`);
+export const formatAge = (age) =>
+  age === null ? _("before this page was opened") : _("{seconds} s ago", { seconds: Math.round(age / 1000) });
 
 /** The wait before another attempt to connect: longer after each, with jitter, so that not all clients reconnect
  * together. */

@@ -4,20 +4,22 @@
 import { axisOf } from "../../site/axes.js";
 import { Chart, chartsOf, MOST_LINES } from "../../site/chart.js";
 import { lineStyles } from "../../site/chart-drawing.js";
+import { _ } from "../../site/language.js";
 import { limitsOf } from "../alerts/limits.js";
 import { newestFrame } from "./live.js";
+import { seriesLabel } from "./series-labels.js";
 
 const SECONDS = 600;
 const MOST_CHARTS = 8;
 const GROUPS = [
-  { title: "Port traffic", of: (s) => s.unit === "B/s" },
-  { title: "Utilisation", of: (s) => s.quantity === "utilisation_percent" },
-  { title: "Temperature", of: (s) => s.unit === "°C" },
-  { title: "Power", of: (s) => s.unit === "W" },
-  { title: "Fan speed", of: (s) => s.unit === "rpm" },
-  { title: "Fan speed", of: (s) => s.quantity === "fan_percent" },
-  { title: "Link width", of: (s) => s.unit === "lanes" },
-  { title: "Voltage", of: (s) => s.unit === "V" },
+  { title: _("Port traffic"), of: (s) => s.unit === "B/s" },
+  { title: _("Utilisation"), of: (s) => s.quantity === "utilisation_percent" },
+  { title: _("Temperature"), of: (s) => s.unit === "°C" },
+  { title: _("Power"), of: (s) => s.unit === "W" },
+  { title: _("Fan speed"), of: (s) => s.unit === "rpm" },
+  { title: _("Fan speed"), of: (s) => s.quantity === "fan_percent" },
+  { title: _("Link width"), of: (s) => s.unit === "lanes" },
+  { title: _("Voltage"), of: (s) => s.unit === "V" },
 ];
 const subscriptions = new Map(); // charts to { chassis, keys }
 
@@ -51,7 +53,7 @@ function build(section, frame) {
     if (series.length === 0 || chartsOf().length >= MOST_CHARTS) continue;
     const styles = lineStyles(series.map((one) => ({ thing: `${one.object}/${one.id}`, quantity: one.quantity })));
     const lines = series.map((one, place) => ({
-      name: [labels[`${one.object}/${one.id}`], one.label].filter(Boolean).join(" "),
+      name: [labels[`${one.object}/${one.id}`], seriesLabel(one.label)].filter(Boolean).join(" "),
       unit: one.unit,
       ...styles[place],
     }));
@@ -59,7 +61,7 @@ function build(section, frame) {
       title: group.title,
       ...axisOf(series[0].unit),
       seconds: SECONDS,
-      span: "of the last ten minutes",
+      span: _("of the last ten minutes"),
       load,
     });
     subscriptions.set(chart, { chassis: frame.chassis, keys: series.slice(0, MOST_LINES).map((one) => one.key) });

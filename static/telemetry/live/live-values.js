@@ -2,11 +2,13 @@
 
 import { element } from "../../site/dom.js";
 import { formatPercent, formatValue } from "../../site/format.js";
+import { _ } from "../../site/language.js";
 import { SIGNS, worstSeverity } from "../../site/notices.js";
 import { exceededLimit, limitsOf, limitWords } from "../alerts/limits.js";
 import { formatAge, headerSentence, isOutdated, worstState } from "./connection.js";
 import { connection, freshness, newestFrame, shownChassis, whyNotCompose } from "./live.js";
 import { busierLoad, linkLoad, loadStep } from "./readings.js";
+import { seriesLabel } from "./series-labels.js";
 
 const METER_WIDTH = 116; // of the box less its margins, see picture.html
 const LABEL_EVERY = 5000; // ms between changes of an accessible name: more would flood a screen reader
@@ -41,7 +43,7 @@ function showTopology(section, frame) {
   }
   for (const node of section.querySelectorAll("[data-link]")) {
     const load = busierLoad(frame, node.dataset.link);
-    const words = Number.isFinite(load) ? `link ${formatPercent(load)}` : "";
+    const words = Number.isFinite(load) ? _("link {load}", { load: formatPercent(load) }) : "";
     const text = node.querySelector("[data-load-words]");
     if (text.textContent !== words) text.textContent = words;
   }
@@ -52,7 +54,7 @@ function showTopology(section, frame) {
     const heat = value("temperature_celsius");
     const hot = exceededLimit(heat, limitsOf(frame.chassis, `device/${text.dataset.reading}/temperature_celsius`));
     const words = [
-      Number.isFinite(load) ? `use ${load.toFixed(0)} %` : "",
+      Number.isFinite(load) ? _("use {load} %", { load: load.toFixed(0) }) : "",
       Number.isFinite(heat) ? `${heat.toFixed(0)} °C` : "",
     ];
     // The sign takes the place of the dot: there is no room for both.
@@ -88,7 +90,8 @@ function labelLoads(section, frame) {
     node.dataset.labelledAt = now;
     node.dataset.label ??= node.getAttribute("aria-label");
     const load = frame ? busierLoad(frame, node.dataset.link) : NaN;
-    const label = node.dataset.label + (Number.isFinite(load) ? `, ${formatPercent(load)} load` : "");
+    const label =
+      node.dataset.label + (Number.isFinite(load) ? _(", {load} load", { load: formatPercent(load) }) : "");
     if (node.getAttribute("aria-label") === label) continue;
     node.setAttribute("aria-label", label);
     node.querySelector("title").textContent = label;
@@ -105,11 +108,13 @@ function showLists(section, frame) {
     const keys = shown.map((one) => one.key).join(" ");
     if (list.dataset.keys !== keys) {
       list.dataset.keys = keys;
-      list.replaceChildren(...shown.map(({ label }) => element("div", {}, element("dt", {}, label), element("dd"))));
+      list.replaceChildren(
+        ...shown.map(({ label }) => element("div", {}, element("dt", {}, seriesLabel(label)), element("dd"))),
+      );
       const empty = section.querySelector("[data-live-empty]");
       if (empty) {
         empty.hidden = shown.length > 0;
-        empty.textContent = "Nothing is measured here.";
+        empty.textContent = _("Nothing is measured here.");
       }
     }
     for (const [place, one] of shown.entries()) {
@@ -146,7 +151,7 @@ function showFreshness() {
       if (isOld && !section.classList.contains("stale")) labelLoads(section, null);
       section.classList.toggle("stale", isOld);
       const lastSeen = section.querySelector("[data-last-seen]");
-      if (lastSeen) lastSeen.textContent = isOld ? `▲ Last seen ${formatAge(age)}` : "";
+      if (lastSeen) lastSeen.textContent = isOld ? _("▲ Last seen {time}", { time: formatAge(age) }) : "";
       for (const button of section.querySelectorAll("[data-needs-live]")) {
         const reason = whyNotCompose(chassis);
         button.disabled = reason !== "";
