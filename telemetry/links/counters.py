@@ -18,48 +18,104 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from core.language import gettext_noop
 from fabric.bmc.series import counter_label
 
 
 class Direction(StrEnum):
     """Direction of the packets that a counter is about."""
 
-    RECEIVED = "received"  # by this end
-    SENT = "sent"  # by this end
-    BOTH = "both"  # the link as a whole, or not specified
+    RECEIVED = gettext_noop("received")  # by this end
+    SENT = gettext_noop("sent")  # by this end
+    BOTH = gettext_noop("both")  # the link as a whole, or not specified
 
 
 @dataclass(frozen=True)
 class ErrorCounter:
-    """One counter of PCIeErrors; `name` is the property."""
+    """One counter of PCIeErrors; `name` is the property, `words` its counter_label."""
 
     name: str
+    words: str
     direction: Direction
     meaning: str
-
-    @property
-    def words(self) -> str:
-        return counter_label(self.name)
 
 
 _R, _S, _B = Direction.RECEIVED, Direction.SENT, Direction.BOTH
 COUNTERS = (
-    ErrorCounter("FatalErrorCount", _B, "Errors after which the link or the device behind it is not reliable."),
-    ErrorCounter("NonFatalErrorCount", _B, "Requests that failed permanently, while the link itself continued."),
-    ErrorCounter("CorrectableErrorCount", _B, "Errors that the hardware corrected, in either direction."),
-    # A replay is a packet that this end sends again, because it was not acknowledged.
-    ErrorCounter("ReplayCount", _S, "Packets that this end sent again, since no acknowledgement arrived."),
-    ErrorCounter("ReplayRolloverCount", _S, "Packets that four replays did not deliver: the link had to retrain."),
-    ErrorCounter("NAKReceivedCount", _S, "NAKs of the far end: a packet of this end arrived damaged or not at all."),
-    # A NAK that this end sends is about a packet that it received.
-    ErrorCounter("NAKSentCount", _R, "NAKs of this end: a received packet was damaged or missing."),
-    # The receiver checks LCRC and sequence number. DMTF's 'issued by the receiver' is the far end: it came from there.
-    ErrorCounter("BadTLPCount", _R, "Received TLPs that were damaged or out of order."),
-    ErrorCounter("BadDLLPCount", _R, "Received DLLPs, such as acknowledgements, that were damaged."),
-    ErrorCounter("L0ToRecoveryCount", _B, "Transitions of the link from L0 to Recovery to retrain."),
-    ErrorCounter("FlowControlTimeoutErrors", _B, "Times that flow control updates did not arrive in time."),
     ErrorCounter(
-        "UnsupportedRequestCount", _R, "Received requests that this end does not support; no sign of a bad link."
+        "FatalErrorCount",
+        gettext_noop("Fatal error count"),
+        _B,
+        gettext_noop("Errors after which the link or the device behind it is not reliable."),
+    ),
+    ErrorCounter(
+        "NonFatalErrorCount",
+        gettext_noop("Non fatal error count"),
+        _B,
+        gettext_noop("Requests that failed permanently, while the link itself continued."),
+    ),
+    ErrorCounter(
+        "CorrectableErrorCount",
+        gettext_noop("Correctable error count"),
+        _B,
+        gettext_noop("Errors that the hardware corrected, in either direction."),
+    ),
+    # A replay is a packet that this end sends again, because it was not acknowledged.
+    ErrorCounter(
+        "ReplayCount",
+        gettext_noop("Replay count"),
+        _S,
+        gettext_noop("Packets that this end sent again, since no acknowledgement arrived."),
+    ),
+    ErrorCounter(
+        "ReplayRolloverCount",
+        gettext_noop("Replay rollover count"),
+        _S,
+        gettext_noop("Packets that four replays did not deliver: the link had to retrain."),
+    ),
+    ErrorCounter(
+        "NAKReceivedCount",
+        gettext_noop("NAK received count"),
+        _S,
+        gettext_noop("NAKs of the far end: a packet of this end arrived damaged or not at all."),
+    ),
+    # A NAK that this end sends is about a packet that it received.
+    ErrorCounter(
+        "NAKSentCount",
+        gettext_noop("NAK sent count"),
+        _R,
+        gettext_noop("NAKs of this end: a received packet was damaged or missing."),
+    ),
+    # The receiver checks LCRC and sequence number. DMTF's 'issued by the receiver' is the far end: it came from there.
+    ErrorCounter(
+        "BadTLPCount",
+        gettext_noop("Bad TLP count"),
+        _R,
+        gettext_noop("Received TLPs that were damaged or out of order."),
+    ),
+    ErrorCounter(
+        "BadDLLPCount",
+        gettext_noop("Bad DLLP count"),
+        _R,
+        gettext_noop("Received DLLPs, such as acknowledgements, that were damaged."),
+    ),
+    ErrorCounter(
+        "L0ToRecoveryCount",
+        gettext_noop("L0 to recovery count"),
+        _B,
+        gettext_noop("Transitions of the link from L0 to Recovery to retrain."),
+    ),
+    ErrorCounter(
+        "FlowControlTimeoutErrors",
+        gettext_noop("Flow control timeout errors"),
+        _B,
+        gettext_noop("Times that flow control updates did not arrive in time."),
+    ),
+    ErrorCounter(
+        "UnsupportedRequestCount",
+        gettext_noop("Unsupported request count"),
+        _R,
+        gettext_noop("Received requests that this end does not support; no sign of a bad link."),
     ),
 )
 COUNTERS_BY_NAME = {one.name: one for one in COUNTERS}
@@ -70,7 +126,12 @@ def sort_counters(names: Collection[str]) -> list[ErrorCounter]:
     others = sorted(set(names) - COUNTERS_BY_NAME.keys())
     return [
         *(one for one in COUNTERS if one.name in names),
-        *(ErrorCounter(name, Direction.BOTH, "A counter that only this service has.") for name in others),
+        *(
+            ErrorCounter(
+                name, counter_label(name), Direction.BOTH, gettext_noop("A counter that only this service has.")
+            )
+            for name in others
+        ),
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Tenant
 from accounts.visibility import RestrictedQuerySet
@@ -103,9 +104,9 @@ class CounterReset(models.Model):
     """A reset of a port's counters, between `not_before` and `at`."""
 
     class How(models.TextChoices):
-        ASKED = "asked", "asked for here"
-        BMC = "bmc", "by the BMC"
-        REBOOT = "reboot", "the BMC restarted"
+        ASKED = "asked", gettext_lazy("asked for here")
+        BMC = "bmc", gettext_lazy("by the BMC")
+        REBOOT = "reboot", gettext_lazy("the BMC restarted")
 
     class CounterResetQuerySet(PortHistoryQuerySet):
         when = "at"

@@ -9,6 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
+from core.language import _, gettext_noop, joined
 from core.zones import local_words
 from fabric.inventory.models import Device
 from telemetry.links.counters import FLAPPING
@@ -17,14 +18,18 @@ from telemetry.links.rules import LINK_UP, LinkLevel
 from telemetry.links.verdicts import far_end_name, link_name, link_place, port_parts
 
 LEVEL_LABELS = {
-    LinkLevel.DOWN: ("▲", "Down"), LinkLevel.FAILING: ("▲", "Failing"), LinkLevel.DEGRADED: ("△", "Degraded"),
-    LinkLevel.WATCH: ("◆", "Watch"), LinkLevel.UNKNOWN: ("?", "Unknown"), LinkLevel.HEALTHY: ("✓", "Healthy"),
-}  # fmt: skip
+    LinkLevel.DOWN: ("▲", gettext_noop("Down")),
+    LinkLevel.FAILING: ("▲", gettext_noop("Failing")),
+    LinkLevel.DEGRADED: ("△", gettext_noop("Degraded")),
+    LinkLevel.WATCH: ("◆", gettext_noop("Watch")),
+    LinkLevel.UNKNOWN: ("?", gettext_noop("Unknown")),
+    LinkLevel.HEALTHY: ("✓", gettext_noop("Healthy")),
+}
 HOST_KIND = "host"
-KIND_LABELS = {**dict(Device.Kind.choices), HOST_KIND: "Host link"}
-NOT_ANSWERING = "The chassis does not answer: the state of its links is not known."
-NOT_POLLED = "The chassis is not polled: the state of its links is not known."
-NOT_JUDGED = "It is not judged yet: that takes a few seconds after the first reading."
+KIND_LABELS = {**dict(Device.Kind.choices), HOST_KIND: gettext_noop("Host link")}
+NOT_ANSWERING = gettext_noop("The chassis does not answer: the state of its links is not known.")
+NOT_POLLED = gettext_noop("The chassis is not polled: the state of its links is not known.")
+NOT_JUDGED = gettext_noop("It is not judged yet: that takes a few seconds after the first reading.")
 # A verdict is stale this long after the newest reading: that time is stored every half minute, and chassis whose values
 # have to be requested one by one are read once a minute.
 STALE = timedelta(seconds=90)
@@ -55,13 +60,16 @@ class LinkView:
         self.chassis_name: str = row.chassis.name
         self.drawer_name: str = drawer.name if drawer is not None else ""
         self.kind: str = HOST_KIND if host_port is not None else device.kind if device is not None else ""
-        self.kind_label = KIND_LABELS.get(self.kind, "Empty slot" if slot is not None else "Other")
+        self.kind_label = KIND_LABELS.get(
+            self.kind, gettext_noop("Empty slot") if slot is not None else gettext_noop("Other")
+        )
         self.far_end: str = host.name if host is not None else device.name if device is not None else ""
         self.device_id: int | None = device.pk if device is not None else None
         self.host_id: int | None = host.pk if host is not None else None
         self.tenant_name: str = part.tenant.name if part is not None and part.tenant is not None else ""
         self.level = level.value
-        self.mark, self.level_words = LEVEL_LABELS[level]
+        self.mark, words = LEVEL_LABELS[level]
+        self.level_words = _(words)
         self.since = row.since if row.reasons is not None and level.value == row.reasons[0]["level"] else None
         self.judged_at = _judged_at(row)
         self.is_stale = self.judged_at is not None and (
@@ -91,7 +99,9 @@ class LinkView:
     @property
     def stale_label(self) -> str:
         """When it was judged, if it is stale; else ''."""
-        return f"last judged at {local_words(self.judged_at)}, stale" if self.judged_at and self.is_stale else ""
+        if not self.judged_at or not self.is_stale:
+            return ""
+        return _("last judged at {time}, stale", time=local_words(self.judged_at))
 
 
 def link_views(rows: Any) -> list[LinkView]:
@@ -119,12 +129,22 @@ def _reasons(row: Any, level: LinkLevel, judged_at: datetime | None) -> tuple[di
     elif row.reasons is None:
         sentence = NOT_JUDGED
     else:
-        return tuple(row.reasons)
+        return tuple({**one, "sentence": _(one["sentence"])} for one in row.reasons)
+    words = _(sentence)
     if judged_at is not None:
-        sentence += f" When it was last judged, at {local_words(judged_at)}, it was {row.verdict_level}."
-    return ({"code": "unknown", "level": level.value, "sentence": sentence},)
+        earlier = _(
+            "When it was last judged, at {time}, it was {level}.",
+            time=local_words(judged_at), level=_(row.verdict_level),
+        )  # fmt: skip
+        words = joined((words, earlier))
+    return ({"code": "unknown", "level": level.value, "sentence": words},)
 
 
+STATE_WORDS = {
+    "LinkDown": gettext_noop("down"), "NoLink": gettext_noop("no link"), "Starting": gettext_noop("starting"),
+    "Training": gettext_noop("training"), LINK_UP: gettext_noop("up"), FLAPPING: gettext_noop("going down and up"),
+    "": gettext_noop("not reported"),
+}  # fmt: skip
 WIDTH, HEIGHT = 960, 28
 MIN_PIECE_WIDTH = 1.5  # so that the shortest state is visible
 TICKS = 6
@@ -152,14 +172,14 @@ def draw_timeline(spans: Iterable[LinkSpan], *, since: datetime, until: datetime
 
 def span_title(span: LinkSpan) -> str:
     """Return a state in words: 'up, x16, 256 Gb/s: … until …'."""
-    end = local_words(span.until) if span.until is not None else "now"
-    return f"{', '.join(state_labels(span))}: {local_words(span.since)} until {end}"
+    end = local_words(span.until) if span.until is not None else _("now")
+    state = ", ".join(state_labels(span))
+    return _("{state}: {since} until {until}", state=state, since=local_words(span.since), until=end)
 
 
 def state_labels(span: LinkSpan) -> Sequence[str]:
     """Return the known ones of status, width and speed of a state in words."""
-    names = {"LinkDown": "down", "NoLink": "no link", LINK_UP: "up", FLAPPING: "going down and up", "": "not reported"}
-    words = [names.get(span.status, span.status.lower())]
+    words: list[str] = [_(STATE_WORDS[span.status]) if span.status in STATE_WORDS else span.status.lower()]
     if span.status == LINK_UP:
         words += [f"x{span.width}"] if span.width else []
         words += [f"{span.speed_gbps:g} Gb/s"] if span.speed_gbps else []

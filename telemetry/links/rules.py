@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from core.language import _n, english, gettext_noop
 from fabric.bmc.values import LANE_GBPS
 from fabric.inventory.rules import LINK_SPEED_TOLERANCE
 
@@ -30,12 +31,12 @@ SETTLING_SECONDS: Final = 15.0
 class LinkLevel(StrEnum):
     """Health of a link, in the order of RANKS."""
 
-    HEALTHY = "healthy"
-    UNKNOWN = "unknown"
-    WATCH = "watch"
-    DEGRADED = "degraded"
-    FAILING = "failing"
-    DOWN = "down"
+    HEALTHY = gettext_noop("healthy")
+    UNKNOWN = gettext_noop("unknown")
+    WATCH = gettext_noop("watch")
+    DEGRADED = gettext_noop("degraded")
+    FAILING = gettext_noop("failing")
+    DOWN = gettext_noop("down")
 
 
 RANKS: Final = {level: rank for rank, level in enumerate(LinkLevel)}
@@ -199,8 +200,12 @@ def pcie_generation(gbps_a_lane: float) -> str:
 
 def _healthy_sentence(facts: LinkFacts) -> str:
     if facts.status == LINK_UP:
-        return "The link runs at the maximum of both ends, with almost no errors."
-    return "The link is training now." if facts.status in {"Training", "Starting"} else "No problem was found."
+        return gettext_noop("The link runs at the maximum of both ends, with almost no errors.")
+    return (
+        gettext_noop("The link is training now.")
+        if facts.status in {"Training", "Starting"}
+        else gettext_noop("No problem was found.")
+    )
 
 
 def _state_reasons(facts: LinkFacts, now: float) -> Iterator[Reason]:
@@ -215,14 +220,16 @@ def _state_reasons(facts: LinkFacts, now: float) -> Iterator[Reason]:
         return
     lasts = now - facts.state_since
     if facts.status == "":
-        yield Reason("unknown", LinkLevel.UNKNOWN, "The chassis does not report whether the link is up.")
+        yield Reason("unknown", LinkLevel.UNKNOWN, gettext_noop("The chassis does not report whether the link is up."))
     elif lasts >= SETTLING_SECONDS and facts.status in {"Training", "Starting"}:
         yield Reason(
-            "training", LinkLevel.DOWN, f"The link has been training for {duration_label(lasts)} and does not come up."
+            "training",
+            LinkLevel.DOWN,
+            f"The link has been training for {english(duration_label(lasts))} and does not come up.",
         )
     elif lasts >= SETTLING_SECONDS:
         yield Reason(
-            "down", LinkLevel.DOWN, f"The link has been down for {duration_label(lasts)}, and it should be up."
+            "down", LinkLevel.DOWN, f"The link has been down for {english(duration_label(lasts))}, and it should be up."
         )
 
 
@@ -311,4 +318,4 @@ def duration_label(seconds: float) -> str:
     for unit, size, most in (("s", 1.0, 120.0), ("min", MINUTE, 7200.0), ("h", HOUR, 172800.0)):
         if seconds < most:
             return f"{seconds / size:.0f} {unit}"
-    return f"{seconds / 86400:.0f} days"
+    return _n("{count} day", "{count} days", round(seconds / 86400))

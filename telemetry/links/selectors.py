@@ -33,6 +33,7 @@ from django.utils import timezone
 from accounts.models import Tenant, User
 from accounts.visibility import row_or_404
 from core.database import natural
+from core.language import _, gettext_noop
 from fabric.inventory.models import Chassis, Drawer, Port
 from fabric.inventory.rules import CounterBaseline
 from fabric.topology.problems import Problem, ProblemLevel
@@ -45,11 +46,16 @@ from telemetry.store.selectors import read_series
 
 # Label and column of each order; the worst, largest or newest comes first.
 SORTS: Mapping[str, tuple[str, str]] = {
-    "verdict": ("Verdict", "shown_rank"), "name": ("Link", "name"), "chassis": ("Chassis", "chassis__name"),
-    "since": ("Since", "since"), "sent": ("Replays/min", "sent_rate"),
-    "received": ("Receive errors/min", "received_rate"),
-    "flaps": ("Flaps", "flaps"), "recoveries": ("Retrained", "recoveries"), "errors": ("Errors", "errors_counted"),
-}  # fmt: skip
+    "verdict": (gettext_noop("Verdict"), "shown_rank"),
+    "name": (gettext_noop("Link"), "name"),
+    "chassis": (gettext_noop("Chassis"), "chassis__name"),
+    "since": (gettext_noop("Since"), "since"),
+    "sent": (gettext_noop("Replays/min"), "sent_rate"),
+    "received": (gettext_noop("Receive errors/min"), "received_rate"),
+    "flaps": (gettext_noop("Flaps"), "flaps"),
+    "recoveries": (gettext_noop("Retrained"), "recoveries"),
+    "errors": (gettext_noop("Errors"), "errors_counted"),
+}
 TEXT_SORTS = {"name", "chassis"}
 STATE_REASONS = {"width", "speed", "down", "training", "configured", "unknown", "fine"}
 DAY_PARTS = 96  # quarters of an hour in a day
@@ -101,7 +107,7 @@ def link_rows(person: User, link_filter: LinkFilter | None = None) -> QuerySet[A
 
 def link_get(person: User, pk: int) -> tuple[Port, LinkView]:
     """Return one link; raises NotFound where the person may not see it."""
-    row: Port = row_or_404(link_rows(person), pk, "link")
+    row: Port = row_or_404(link_rows(person), pk, gettext_noop("link"))
     return row, LinkView(row)
 
 
@@ -263,13 +269,23 @@ def link_problems(person: User, chassis_ids: Collection[int] | None) -> Iterator
     for view in link_views(degraded):
         grave = [one for one in view.reasons if one["code"] not in STATE_REASONS]
         if grave and RANKS[LinkLevel(grave[0]["level"])] >= RANKS[LinkLevel.DEGRADED]:
-            state = f"was {grave[0]['level']} ({view.stale_label})" if view.is_stale else f"is {grave[0]['level']}"
-            sentence = f"The link of {view.name} {state}: {grave[0]['sentence']}"
+            name, words, why = view.name, _(grave[0]["level"]), grave[0]["sentence"]
+            sentence = _("The link of {name} is {level}: {why}", name=name, level=words, why=why)
+            if view.is_stale:
+                sentence = _(
+                    "The link of {name} was {level} ({stale}): {why}",
+                    name=name, level=words, stale=view.stale_label, why=why,
+                )  # fmt: skip
             is_degraded = grave[0]["level"] == LinkLevel.DEGRADED
             yield Problem(
-                level=ProblemLevel.WARNING if is_degraded else ProblemLevel.CRITICAL, word=f"link {grave[0]['level']}",
-                sentence=sentence, page="links:link", pk=view.id, about=("port", view.id), chassis_id=view.chassis_id,
-            )  # fmt: skip
+                level=ProblemLevel.WARNING if is_degraded else ProblemLevel.CRITICAL,
+                word=_("link {level}", level=words),
+                sentence=sentence,
+                page="links:link",
+                pk=view.id,
+                about=("port", view.id),
+                chassis_id=view.chassis_id,
+            )
 
 
 def filter_choices(person: User) -> dict[str, list[tuple[int, str]]]:

@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.urls import reverse
 
+from core.language import _, english, gettext_noop
 from fabric.history.models import Attachment
 from fabric.inventory.models import Device, HostPort, Port, Slot
 from fabric.operations.models import Operation
@@ -104,7 +105,7 @@ def link_facts(
         idle=_idle_reason(port, device, host_port),
         missing=_missing_reason(device),
         busy=busy,
-        unknown="The chassis no longer reports this port." if port.missing_since is not None else "",
+        unknown=gettext_noop("The chassis no longer reports this port.") if port.missing_since is not None else "",
         flaps=count_flaps(windows.spans, since=max(now - hour, begin)),
         minute=lately(MINUTE),
         minute_seconds=(now - first(MINUTE)).total_seconds(),
@@ -159,25 +160,29 @@ def port_parts(port: Port) -> tuple[Slot | None, Device | None, HostPort | None]
 
 
 def _attached_parts(port: Port) -> tuple[Device | None, HostPort | None]:
-    _, device, host_port = port_parts(port)
+    _slot, device, host_port = port_parts(port)
     return device, host_port if host_port is None or host_port.missing_since is None else None
 
 
 def _idle_reason(port: Port, device: Device | None, host_port: HostPort | None) -> str:
     """Return why the link is not expected to be up, '' where it is."""
     if port.link_state == "Disabled":
-        return "The port is switched off."
+        return gettext_noop("The port is switched off.")
     if port.port_type == "UnconfiguredPort":
-        return "The port is not configured for anything."
+        return gettext_noop("The port is not configured for anything.")
     if host_port is not None:
         if host_port.host is None:
-            return "No host is cabled to it."
+            return gettext_noop("No host is cabled to it.")
         return f"{host_port.host.name} is switched off." if host_port.host.power_state in OFF_STATES else ""
     if device is None:
-        return "Its slot is empty." if getattr(port, "slot", None) is not None else "Nothing is known to be attached."
+        return (
+            gettext_noop("Its slot is empty.")
+            if getattr(port, "slot", None) is not None
+            else gettext_noop("Nothing is known to be attached.")
+        )
     if device.missing_since is not None:
-        return "Its slot is empty now."
-    return "" if device.host_port_id is not None else "Its device is attached to no host."
+        return gettext_noop("Its slot is empty now.")
+    return "" if device.host_port_id is not None else gettext_noop("Its device is attached to no host.")
 
 
 def _missing_reason(device: Device | None) -> str:
@@ -269,20 +274,22 @@ def error_counts(count: LinkCount) -> dict[str, int]:
 def link_name(port: Port) -> str:
     """Return the name of a link: its far end, and its place; slot, device and host port are loaded."""
     far_end, place = far_end_name(port), link_place(port)
-    return f"{far_end} in {port.chassis.name}, {place}" if far_end else f"{port.chassis.name}, {place}"
+    if not far_end:
+        return f"{port.chassis.name}, {place}"
+    return _("{part} in {chassis}, {place}", part=far_end, chassis=port.chassis.name, place=place)
 
 
 def far_end_name(port: Port) -> str:
     """Return the name of the device or host port at the far end of a link, '' for none."""
-    _, device, host_port = port_parts(port)
+    _slot, device, host_port = port_parts(port)
     if host_port is not None:
-        return f"Host port {host_port.label}"
+        return _("Host port {label}", label=host_port.label)
     return device.name if device is not None and device.missing_since is None else ""
 
 
 def link_place(port: Port) -> str:
     """Return the place of a link in its chassis; a slot's name may include its drawer."""
-    slot, _, host_port = port_parts(port)
+    slot, _device, host_port = port_parts(port)
     part = slot if slot is not None else host_port
     drawer = part.drawer.name if part is not None and part.drawer is not None else ""
     if slot is None:
@@ -301,13 +308,13 @@ def _record_event(port: Port, verdict: HealthVerdict, now: datetime, *, before: 
         source="site",
         message_id=LINK_WORSE if worse else LINK_BETTER,
         severity="OK" if not worse else "Critical" if verdict.level in GRAVE_LEVELS else "Warning",
-        text=f"The link of {link_name(port)} is {verdict.level.value} and was {before.value}. {why}",
+        text=f"The link of {english(link_name(port))} is {verdict.level.value} and was {before.value}. {why}",
         at=now,
         chassis_id=port.chassis_id,
         port_id=port.pk,
         device_id=device.pk if device is not None else None,
         drawer_id=getattr(slot or host_port, "drawer_id", None),
-        subject_name=link_name(port),
+        subject_name=english(link_name(port)),
         link=reverse("links:link", args=[port.pk]),
     )
 

@@ -20,6 +20,7 @@ from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Unavailable
+from core.language import _, english, gettext_noop
 from core.text import parse_id
 from fabric.inventory.models import Device, HostPort, Port
 from fabric.inventory.port_counters import port_reset_counters
@@ -32,9 +33,9 @@ CSV_ROWS_PER_QUERY = 500
 RESETS_SHOWN = 20
 MAX_DRAWN = 2000
 RANGES = {
-    "hour": ("1 hour", timedelta(hours=1)), "day": ("24 hours", timedelta(days=1)),
-    "week": ("7 days", timedelta(days=7)), "month": ("30 days", timedelta(days=30)),
-    "quarter": ("90 days", timedelta(days=90)),
+    "hour": (gettext_noop("1 hour"), timedelta(hours=1)), "day": (gettext_noop("24 hours"), timedelta(days=1)),
+    "week": (gettext_noop("7 days"), timedelta(days=7)), "month": (gettext_noop("30 days"), timedelta(days=30)),
+    "quarter": (gettext_noop("90 days"), timedelta(days=90)),
 }  # fmt: skip
 SHORT = {"hour", "day"}
 COLUMNS = (
@@ -66,7 +67,7 @@ def filter_from_query(given: Any) -> selectors.LinkFilter:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Link health", "Telemetry", 5))
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry(gettext_noop("Link health"), "Telemetry", 5))
 def links(request: HttpRequest) -> HttpResponse:
     """List links, worst first; filter, order and page are in the URL."""
     person = person_of(request)
@@ -82,8 +83,8 @@ def links(request: HttpRequest) -> HttpResponse:
         "query": given.urlencode(),
         "filtered": filters,
         "choices": selectors.filter_choices(person),
-        "levels": [(level.value, words) for level, (_, words) in presentation.LEVEL_LABELS.items()],
-        "kinds": list(presentation.KIND_LABELS.items()),
+        "levels": [(level.value, _(words)) for level, (_mark, words) in presentation.LEVEL_LABELS.items()],
+        "kinds": [(kind, _(words)) for kind, words in presentation.KIND_LABELS.items()],
         "columns": [_column(name, link_filter.sort) for name in selectors.SORTS],
     }
     return render(request, "telemetry/links/links.html", context)
@@ -133,11 +134,11 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
             (one, presentation.bar_path(stored.get(one.counter.name, ()) if long else one.day))
             for one in counters.counters
         ],
-        "drawn": RANGES[name if long else "day"][0],
+        "drawn": _(RANGES[name if long else "day"][0]),
         "counted": counters,
         "line": presentation.draw_timeline(shown, since=since, until=now),
         "range": name,
-        "ranges": [(key, words) for key, (words, _) in RANGES.items()],
+        "ranges": [(key, _(words)) for key, (words, _span) in RANGES.items()],
         "page": page,
         "spans": [_visible_span(span, visible_from) for span in page.object_list],
         "resets": selectors.counter_resets(person, port, most=RESETS_SHOWN),
@@ -152,7 +153,7 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
 def states_csv(request: HttpRequest, pk: int) -> Download:
     """Stream the states of a link as CSV, newest first."""
     person = person_of(request)
-    port, _ = selectors.link_get(person, pk)
+    port, _view = selectors.link_get(person, pk)
     visible_from, rows = selectors.visible_since(person, port), selectors.state_spans(person, pk)
     lines = (
         (selectors.span_begin(span, visible_from).isoformat(), span.until.isoformat() if span.until is not None else "",
@@ -166,13 +167,13 @@ def states_csv(request: HttpRequest, pk: int) -> Download:
 @declare(Audience.OBJECT_VIEWERS, audited_as=Action.PORT_COUNTERS)
 def counter_reset(request: HttpRequest, pk: int) -> HttpResponse:
     person = person_of(request)
-    port: Port = visible_or_404(Port.objects.all(), person, pk, "link")
+    port: Port = visible_or_404(Port.objects.all(), person, pk, gettext_noop("link"))
     try:
         port_reset_counters(person=person, port=port)
     except (Conflict, Unavailable) as error:
         messages.error(request, error.sentence)
     else:
-        messages.success(request, "The chassis reports that the counters were reset. The totals here continue.")
+        messages.success(request, _("The chassis reports that the counters were reset. The totals here continue."))
     return redirect("links:link", pk=pk)
 
 
@@ -182,7 +183,7 @@ def _column(name: str, sort: str) -> dict[str, str]:
     reverse = sort.startswith("-")
     ascending = (name in {"name", "chassis"}) != reverse
     return {
-        "name": name, "words": selectors.SORTS[name][0], "sort": f"-{name}" if at and not reverse else name,
+        "name": name, "words": _(selectors.SORTS[name][0]), "sort": f"-{name}" if at and not reverse else name,
         "order": ("ascending" if ascending else "descending") if at else "",
     }  # fmt: skip
 
@@ -196,9 +197,27 @@ def _visible_span(span: Any, visible_from: Any) -> Any:
 
 def _csv_row(view: presentation.LinkView) -> tuple[object, ...]:
     return (
-        view.name, view.port_name, view.chassis_name, view.drawer_name, view.kind_label, view.far_end, view.tenant_name,
-        view.level, view.since.isoformat() if view.since else "", " ".join(one["sentence"] for one in view.reasons),
-        view.status, view.width, view.max_width, view.speed_gbps, view.max_speed_gbps, view.sent_rate,
-        view.received_rate, view.correctable_rate, view.flaps, view.recoveries, view.errors,
-        view.judged_at.isoformat() if view.judged_at else "", "yes" if view.is_stale else "no",
-    )  # fmt: skip
+        english(view.name),
+        view.port_name,
+        view.chassis_name,
+        view.drawer_name,
+        view.kind_label,
+        view.far_end,
+        view.tenant_name,
+        view.level,
+        view.since.isoformat() if view.since else "",
+        " ".join(english(one["sentence"]) for one in view.reasons),
+        view.status,
+        view.width,
+        view.max_width,
+        view.speed_gbps,
+        view.max_speed_gbps,
+        view.sent_rate,
+        view.received_rate,
+        view.correctable_rate,
+        view.flaps,
+        view.recoveries,
+        view.errors,
+        view.judged_at.isoformat() if view.judged_at else "",
+        "yes" if view.is_stale else "no",
+    )

@@ -8,7 +8,8 @@ from typing import Any
 from django import template
 
 from accounts.models import User
-from telemetry.links.presentation import LinkView
+from core.language import _
+from telemetry.links.presentation import LEVEL_LABELS, LinkView
 from telemetry.links.rules import RANKS, LinkLevel, duration_label, figure_label
 from telemetry.links.selectors import links_by_port
 
@@ -22,6 +23,12 @@ def per_minute(value: float) -> str:
 
 
 register.filter("duration", duration_label)
+
+
+@register.filter
+def level_words(level: str) -> str:
+    """Return the level of a reason as the verdict of a link has it: 'Degraded'."""
+    return _(LEVEL_LABELS[LinkLevel(level)][1])
 
 
 @register.filter
