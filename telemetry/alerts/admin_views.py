@@ -23,6 +23,7 @@ from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import Conflict, FalconWebError, Invalid, Unavailable
 from core.forms import service_errors_in
+from core.language import _, gettext_noop, joined
 from core.text import parse_id
 from core.zones import MINUTE, local_words
 from telemetry.alerts import route_services, rule_services
@@ -36,8 +37,13 @@ from telemetry.alerts.rules import BUILT_IN_RULES
 
 ROWS_PER_PAGE = 50
 SCOPE_RELATED = ("chassis", "drawer__chassis", "device__chassis", "port__chassis", "tenant")
-RANGES = (("3600", "the last hour"), ("21600", "the last 6 hours"), ("86400", "the last day"),
-          ("604800", "the last week"), ("2592000", "the last 30 days"))  # fmt: skip
+RANGES = (
+    ("3600", gettext_noop("the last hour")),
+    ("21600", gettext_noop("the last 6 hours")),
+    ("86400", gettext_noop("the last day")),
+    ("604800", gettext_noop("the last week")),
+    ("2592000", gettext_noop("the last 30 days")),
+)
 
 
 @require_GET
@@ -71,7 +77,7 @@ def add_rule(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_RULE_EDIT, no_page_test=NO_SAMPLE)
 def rule(request: HttpRequest, pk: int) -> HttpResponse:
-    return _rule_page(request, visible_or_404(Rule.objects, person_of(request), pk, "rule"))
+    return _rule_page(request, visible_or_404(Rule.objects, person_of(request), pk, gettext_noop("rule")))
 
 
 @require_GET
@@ -96,10 +102,10 @@ def metrics(request: HttpRequest) -> HttpResponse:
 @declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_RULE_EDIT)
 def switch_rule(request: HttpRequest, pk: int) -> HttpResponse:
     person = person_of(request)
-    row = visible_or_404(Rule.objects, person, pk, "rule")
+    row = visible_or_404(Rule.objects, person, pk, gettext_noop("rule"))
     enabled = request.POST.get("enabled") == "1"
     rule_services.rule_switch(person=person, rule=row, enabled=enabled)
-    messages.success(request, f"'{row.name}' was switched {'on' if enabled else 'off'}.")
+    messages.success(request, _switched(row.name, enabled=enabled))
     return redirect("alerts:rules")
 
 
@@ -107,9 +113,9 @@ def switch_rule(request: HttpRequest, pk: int) -> HttpResponse:
 @declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_RULE_REMOVE)
 def remove_rule(request: HttpRequest, pk: int) -> HttpResponse:
     person = person_of(request)
-    row = visible_or_404(Rule.objects, person, pk, "rule")
+    row = visible_or_404(Rule.objects, person, pk, gettext_noop("rule"))
     rule_services.rule_remove(person=person, rule=row)
-    messages.success(request, f"'{row.name}' was deleted. Its alerts stay in the history.")
+    messages.success(request, _("'{name}' was deleted. Its alerts stay in the history.", name=row.name))
     return redirect("alerts:rules")
 
 
@@ -118,8 +124,12 @@ def remove_rule(request: HttpRequest, pk: int) -> HttpResponse:
 def switch_built_in(request: HttpRequest, name: str) -> HttpResponse:
     enabled = request.POST.get("enabled") == "1"
     known = rule_services.built_in_switch(person=person_of(request), name=name, enabled=enabled)
-    messages.success(request, f"'{known.words}' was switched {'on' if enabled else 'off'}.")
+    messages.success(request, _switched(_(known.words), enabled=enabled))
     return redirect("alerts:rules")
+
+
+def _switched(name: str, *, enabled: bool) -> str:
+    return _("'{name}' was switched on.", name=name) if enabled else _("'{name}' was switched off.", name=name)
 
 
 @require_GET
@@ -140,8 +150,11 @@ def add_silence(request: HttpRequest) -> HttpResponse:
     form = SilenceForm(request.POST)
     row = _saved(form, partial(route_services.silence_add, person=person_of(request)))
     if row is not None:
-        times = f" ({row.times.words})" if row.times is not None else ""
-        messages.success(request, f"Silenced{times} until {local_words(row.ends_at, MINUTE)}: {row.scope_words}.")
+        end, scope = local_words(row.ends_at, MINUTE), row.scope_words
+        sentence = _("Silenced until {time}: {scope}.", time=end, scope=scope)
+        if row.times is not None:
+            sentence = _("Silenced ({times}) until {time}: {scope}.", times=row.times.words, time=end, scope=scope)
+        messages.success(request, sentence)
         return redirect("alerts:silences")
     return render(request, "telemetry/alerts/silence_add.html", {"form": form}, status=400)
 
@@ -150,13 +163,13 @@ def add_silence(request: HttpRequest) -> HttpResponse:
 @declare(Audience.ADMINISTRATORS, audited_as=Action.SILENCE_END)
 def end_silence(request: HttpRequest, pk: int) -> HttpResponse:
     person = person_of(request)
-    row = visible_or_404(Silence.objects, person, pk, "silence")
+    row = visible_or_404(Silence.objects, person, pk, gettext_noop("silence"))
     try:
         route_services.silence_end(person=person, silence=row)
     except Conflict as error:
         messages.error(request, error.sentence)
     else:
-        messages.success(request, "The silence was ended. Alerts that are still firing are sent now.")
+        messages.success(request, _("The silence was ended. Alerts that are still firing are sent now."))
     return redirect("alerts:silences")
 
 
@@ -175,7 +188,7 @@ def _rule_page(request: HttpRequest, row: Rule | None) -> HttpResponse:
         form = RuleForm(request.POST)
         save: Callable[..., Any] = partial(rule_services.rule_edit, rule=row) if row else rule_services.rule_add
         if (saved := _saved(form, partial(save, person=person))) is not None:
-            messages.success(request, f"'{saved.name}' was saved. It takes effect within a few seconds.")
+            messages.success(request, _("'{name}' was saved. It takes effect within a few seconds.", name=saved.name))
             return redirect("alerts:rules")
         status = 400
     elif "metric" in request.GET:
@@ -183,9 +196,12 @@ def _rule_page(request: HttpRequest, row: Rule | None) -> HttpResponse:
     else:
         form = RuleForm() if row is None else RuleForm.of(row)
     context: dict[str, Any] = {
-        "form": form, "rule": row, "ranges": RANGES, "range": request.GET.get("range", "86400"),
+        "form": form,
+        "rule": row,
+        "ranges": [(one, _(words)) for one, words in RANGES],
+        "range": request.GET.get("range", "86400"),
         "metrics": _metric_choices(person),
-    }  # fmt: skip
+    }
     if form.is_bound and request.method != "POST":
         context |= _preview_context(request, form)
     return render(request, "telemetry/alerts/rule.html", context, status=status)
@@ -202,7 +218,7 @@ def _preview_context(request: HttpRequest, form: RuleForm) -> dict[str, Any]:
     """Return the preview of a form, or the reason why there is none."""
     if not form.is_valid():
         wrong = [f"{form[name].label}: {' '.join(map(str, errors))}" for name, errors in form.errors.items()]
-        return {"why_not": f"Fill in the rule first. {' '.join(wrong)}"}
+        return {"why_not": joined((_("Fill in the rule first."), *wrong))}
     seconds = request.GET.get("range", "86400")
     span = float(seconds) if seconds in dict(RANGES) else DAY
     row = Rule(pk=0)
@@ -213,7 +229,7 @@ def _preview_context(request: HttpRequest, form: RuleForm) -> dict[str, Any]:
     except (Invalid, Unavailable) as error:
         return {"why_not": error.sentence}
     drawings = [draw_preview_line(line, preview) for line in preview.lines]
-    return {"preview": preview, "drawings": drawings, "span_words": dict(RANGES).get(seconds, "the last day")}
+    return {"preview": preview, "drawings": drawings, "span_words": _(dict(RANGES).get(seconds, "the last day"))}
 
 
 def _silence_initial(request: HttpRequest) -> dict[str, Any]:
@@ -244,7 +260,7 @@ def add_route(request: HttpRequest) -> HttpResponse:
     form = RouteForm(request.POST if request.method == "POST" else None)
     save = partial(route_services.route_add, person=person_of(request))
     if form.is_bound and (row := _saved(form, save)) is not None:
-        messages.success(request, f"'{row.name}' was saved. Send a test to check that it arrives.")
+        messages.success(request, _("'{name}' was saved. Send a test to check that it arrives.", name=row.name))
         return redirect("alerts:route", pk=row.pk)
     return _render_route(request, form, None)
 
@@ -254,13 +270,13 @@ def add_route(request: HttpRequest) -> HttpResponse:
 def route(request: HttpRequest, pk: int) -> HttpResponse:
     """Show and change a route, with its deliveries below."""
     person = person_of(request)
-    row = visible_or_404(Route.objects.select_related(*SCOPE_RELATED), person, pk, "route")
+    row = visible_or_404(Route.objects.select_related(*SCOPE_RELATED), person, pk, gettext_noop("route"))
     form = RouteForm.of(row)
     if request.method == "POST":
         form = RouteForm(request.POST, has_secret=row.has_secret)
         save = partial(route_services.route_edit, person=person, route=row)
         if (saved := _saved(form, save)) is not None:
-            messages.success(request, f"'{saved.name}' was saved.")
+            messages.success(request, _("'{name}' was saved.", name=saved.name))
             return redirect("alerts:route", pk=pk)
     return _render_route(request, form, row)
 
@@ -277,9 +293,9 @@ def _render_route(request: HttpRequest, form: RouteForm, row: Route | None) -> H
 @declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_ROUTE_REMOVE)
 def remove_route(request: HttpRequest, pk: int) -> HttpResponse:
     person = person_of(request)
-    row = visible_or_404(Route.objects, person, pk, "route")
+    row = visible_or_404(Route.objects, person, pk, gettext_noop("route"))
     route_services.route_remove(person=person, route=row)
-    messages.success(request, f"'{row.name}' was deleted with its waiting notifications.")
+    messages.success(request, _("'{name}' was deleted with its waiting notifications.", name=row.name))
     return redirect("alerts:routes")
 
 
@@ -287,10 +303,10 @@ def remove_route(request: HttpRequest, pk: int) -> HttpResponse:
 @declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_ROUTE_TEST)
 def send_route_test(request: HttpRequest, pk: int) -> HttpResponse:
     person = person_of(request)
-    row = visible_or_404(Route.objects, person, pk, "route")
+    row = visible_or_404(Route.objects, person, pk, gettext_noop("route"))
     route_services.route_test(person=person, route=row)
     enqueue_delivery()
-    messages.success(request, "A test is being sent. The result appears below within a few seconds.")
+    messages.success(request, _("A test is being sent. The result appears below within a few seconds."))
     return redirect("alerts:route", pk=pk)
 
 
@@ -318,12 +334,12 @@ def deliveries(request: HttpRequest) -> HttpResponse:
 @declare(Audience.ADMINISTRATORS, audited_as=Action.DELIVERY_RETRY)
 def retry_delivery(request: HttpRequest, pk: UUID) -> HttpResponse:
     person = person_of(request)
-    row = visible_or_404(Delivery.objects, person, pk, "delivery")
+    row = visible_or_404(Delivery.objects, person, pk, gettext_noop("delivery"))
     try:
         route_services.delivery_retry(person=person, delivery=row)
     except Conflict as error:
         messages.error(request, error.sentence)
     else:
         enqueue_delivery()
-        messages.success(request, "The delivery is being retried.")
+        messages.success(request, _("The delivery is being retried."))
     return redirect("alerts:route", pk=row.route_id)

@@ -18,6 +18,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from core.errors import Unavailable
+from core.language import gettext_noop
 from fabric.bmc.series import LINK_STATUSES
 from fabric.drift.models import Drift
 from fabric.inventory.models import Device
@@ -127,7 +128,7 @@ def _missing_devices() -> Iterator[PresentCondition]:
     rows = Device.objects.filter(missing_since__isnull=False, chassis__enabled=True)
     for pk, chassis, since in rows.values_list("pk", "chassis", "missing_since"):
         yield PresentCondition(
-            key=f"device/{pk}", chassis=chassis, part=("device", pk), since=since, threshold="missing"
+            key=f"device/{pk}", chassis=chassis, part=("device", pk), since=since, threshold=gettext_noop("missing")
         )
 
 
@@ -139,7 +140,7 @@ def _drifted_parts() -> Iterator[PresentCondition]:
         kind, pk = parts.get(row.kind, ("device", row.device_id))
         yield PresentCondition(
             key=f"{row.kind}/{pk or row.pk}", chassis=row.chassis_id, since=row.noticed_at, note=str(row),
-            part=(kind, pk) if pk is not None else ("chassis", 0), threshold="not as approved",
+            part=(kind, pk) if pk is not None else ("chassis", 0), threshold=gettext_noop("not as approved"),
         )  # fmt: skip
 
 
@@ -159,7 +160,8 @@ def _bad_links(*, least: LinkLevel) -> Iterator[PresentCondition]:
             key=f"port/{row.port_id}/{'link_status' if is_down else 'link_width_lanes'}",
             chassis=row.port.chassis_id, part=("port", row.port_id), since=row.since,
             is_met=row.rank >= RANKS[least], value=value, unit="" if value is None else "state" if is_down else "lanes",
-            threshold="down or failing" if is_down else "degraded", quantity="Link" if is_down else "Link width",
+            threshold=gettext_noop("down or failing") if is_down else gettext_noop("degraded"),
+            quantity=gettext_noop("Link") if is_down else gettext_noop("Link width"),
             note=" ".join(one["sentence"] for one in row.reasons[:3]),
         )  # fmt: skip
 

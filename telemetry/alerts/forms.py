@@ -9,10 +9,12 @@ from typing import Any
 from django import forms
 from django.db.models import QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Tenant
 from core.database import natural
 from core.forms import MinuteField
+from core.language import _, gettext_noop
 from core.week import DAYS, WEEK
 from fabric.inventory.models import Chassis, Device, Drawer, Port
 from telemetry.alerts.models import MAX_TEXT_LENGTH, AlertSeverity, Route, Rule, Scoped
@@ -22,14 +24,14 @@ from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, Condition
 
 PLAIN_INPUT = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
 CONDITIONS = (
-    (Condition.ABOVE.value, "is above"),
-    (Condition.BELOW.value, "is below"),
-    (Condition.EQUALS.value, "equals"),
-    (Condition.DIFFERS.value, "differs from"),
-    (Condition.MISSING.value, "has no value"),
-    (Condition.CHANGES.value, "changes by more than"),
-    (Condition.RISES.value, "rises by more than"),
-    (Condition.FALLS.value, "falls by more than"),
+    (Condition.ABOVE.value, gettext_lazy("is above")),
+    (Condition.BELOW.value, gettext_lazy("is below")),
+    (Condition.EQUALS.value, gettext_lazy("equals")),
+    (Condition.DIFFERS.value, gettext_lazy("differs from")),
+    (Condition.MISSING.value, gettext_lazy("has no value")),
+    (Condition.CHANGES.value, gettext_lazy("changes by more than")),
+    (Condition.RISES.value, gettext_lazy("rises by more than")),
+    (Condition.FALLS.value, gettext_lazy("falls by more than")),
 )
 
 
@@ -37,25 +39,31 @@ class NamedChoiceField(forms.ModelChoiceField):  # type: ignore[type-arg]  # not
     """A choice of parts, labelled with their chassis."""
 
     def __init__(self, label: str, rows: QuerySet[Any]) -> None:
-        super().__init__(rows, label=label, required=False, empty_label="choose one")
+        super().__init__(rows, label=gettext_lazy(label), required=False, empty_label=gettext_lazy("choose one"))
 
     def label_from_instance(self, obj: Any) -> str:
         chassis = getattr(obj, "chassis", None)
-        return f"{obj} of {chassis}" if chassis is not None else str(obj)
+        return _("{part} of {chassis}", part=str(obj), chassis=str(chassis)) if chassis is not None else str(obj)
 
 
 class ScopedForm(forms.Form):
     """A form with a scope: the field that `scope` names counts."""
 
-    scope = forms.ChoiceField(label="Scope", choices=SCOPES, initial="all")
-    chassis = NamedChoiceField("Chassis", Chassis.objects.order_by(natural("name")))
-    drawer = NamedChoiceField("Drawer", Drawer.objects.filter(missing_since=None).select_related("chassis"))
-    device_kind = forms.ChoiceField(
-        label="Kind of device", required=False, choices=[("", "choose one"), *Device.Kind.choices]
+    scope = forms.ChoiceField(label=gettext_lazy("Scope"), choices=SCOPES, initial="all")
+    chassis = NamedChoiceField(gettext_noop("Chassis"), Chassis.objects.order_by(natural("name")))
+    drawer = NamedChoiceField(
+        gettext_noop("Drawer"), Drawer.objects.filter(missing_since=None).select_related("chassis")
     )
-    device = NamedChoiceField("Device", Device.objects.filter(missing_since=None).select_related("chassis"))
-    port = NamedChoiceField("Port", Port.objects.filter(missing_since=None).select_related("chassis"))
-    tenant = NamedChoiceField("Tenant", Tenant.objects.order_by(natural("name")))
+    device_kind = forms.ChoiceField(
+        label=gettext_lazy("Kind of device"),
+        required=False,
+        choices=[("", gettext_lazy("choose one")), *Device.Kind.choices],
+    )
+    device = NamedChoiceField(
+        gettext_noop("Device"), Device.objects.filter(missing_since=None).select_related("chassis")
+    )
+    port = NamedChoiceField(gettext_noop("Port"), Port.objects.filter(missing_since=None).select_related("chassis"))
+    tenant = NamedChoiceField(gettext_noop("Tenant"), Tenant.objects.order_by(natural("name")))
 
     def scope_values(self) -> dict[str, Any]:
         """Return the scope of a valid form, as keyword arguments of services."""
@@ -79,48 +87,56 @@ def _initial(row: Scoped, names: Sequence[str]) -> dict[str, Any]:
 
 def _number_field(label: str, help_text: str, **more: Any) -> forms.FloatField:
     widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
-    return forms.FloatField(label=label, help_text=help_text, widget=widget, **more)
+    return forms.FloatField(label=gettext_lazy(label), help_text=gettext_lazy(help_text), widget=widget, **more)
 
 
 def _time_field(label: str, help_text: str) -> forms.TimeField:
     widget = forms.TimeInput(attrs={"type": "time"}, format="%H:%M")
-    return forms.TimeField(label=label, required=False, help_text=help_text, widget=widget)
+    return forms.TimeField(label=gettext_lazy(label), required=False, help_text=gettext_lazy(help_text), widget=widget)
 
 
 class RuleForm(ScopedForm):
-    name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"}))
+    name = forms.CharField(
+        label=gettext_lazy("Name"), max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"})
+    )
     metric = forms.CharField(
-        label="Measured value",
+        label=gettext_lazy("Measured value"),
         max_length=200,
-        help_text="A quantity such as power_watts, or a pattern of keys such as port/*/link_status.",
+        help_text=gettext_lazy("A quantity such as power_watts, or a pattern of keys such as port/*/link_status."),
         widget=forms.TextInput(attrs={**PLAIN_INPUT, "list": "metrics"}),
     )
-    condition = forms.ChoiceField(label="Condition", choices=CONDITIONS)
+    condition = forms.ChoiceField(label=gettext_lazy("Condition"), choices=CONDITIONS)
     value = _number_field(
-        "Value",
-        "In the unit of the measured value. A link that is up has 4. For changes: by how much from one reading to the"
-        " next; 0 for any.",
+        gettext_noop("Value"),
+        gettext_noop(
+            "In the unit of the measured value. A link that is up has 4. For changes: by how much from one reading to"
+            " the next; 0 for any."
+        ),
         required=False,
     )
     clear_value = _number_field(
-        "Resolves at", "Empty: at the same value. A margin prevents flapping (hysteresis).", required=False
+        gettext_noop("Resolves at"),
+        gettext_noop("Empty: at the same value. A margin prevents flapping (hysteresis)."),
+        required=False,
     )
     hold_seconds = _number_field(
-        "For at least (s)",
-        "Until then the alert is pending and notifies nobody. A change fires at once, and resolves after as long"
-        " without another one.",
+        gettext_noop("For at least (s)"),
+        gettext_noop(
+            "Until then the alert is pending and notifies nobody. A change fires at once, and resolves after as long"
+            " without another one."
+        ),
         min_value=0,
         initial=30,
     )
-    severity = forms.ChoiceField(label="Severity", choices=AlertSeverity.choices)
+    severity = forms.ChoiceField(label=gettext_lazy("Severity"), choices=AlertSeverity.choices)
     note = forms.CharField(
-        label="What to do",
+        label=gettext_lazy("What to do"),
         required=False,
         max_length=MAX_TEXT_LENGTH,
-        help_text="Included in each notification, such as a link to your handbook.",
+        help_text=gettext_lazy("Included in each notification, such as a link to your handbook."),
         widget=forms.Textarea(attrs={"rows": 3}),
     )
-    enabled = forms.BooleanField(label="Switched on", required=False, initial=True)
+    enabled = forms.BooleanField(label=gettext_lazy("Switched on"), required=False, initial=True)
 
     @classmethod
     def of(cls, row: Rule) -> RuleForm:
@@ -136,23 +152,29 @@ class RuleForm(ScopedForm):
 
 def _rule_choices() -> list[tuple[str, Any]]:
     rules = [(f"rule-{pk}", name) for pk, name in Rule.objects.values_list("pk", "name")]
-    built_ins = [(name, known.words) for name, known in BUILT_IN_RULES.items()]
-    return [("", "any rule"), ("Built-in rules", built_ins), ("Own rules", rules)]
+    built_ins = [(name, _(known.words)) for name, known in BUILT_IN_RULES.items()]
+    return [("", _("any rule")), (_("Built-in rules"), built_ins), (_("Own rules"), rules)]
 
 
 class SilenceForm(ScopedForm):
-    what = forms.ChoiceField(label="Rule", required=False, choices=_rule_choices)
-    severity = forms.ChoiceField(label="Severity", required=False, choices=[("", "any"), *AlertSeverity.choices])
-    starts_at = MinuteField(label="From", required=False, help_text="Empty: now.")
-    ends_at = MinuteField(label="Until", initial=lambda: timezone.now() + timedelta(hours=2))
-    from_time = _time_field("Time from (UTC)", "Both empty: all of the time.")
-    until_time = _time_field("Time until (UTC)", "Of the next day where it is not later.")
+    what = forms.ChoiceField(label=gettext_lazy("Rule"), required=False, choices=_rule_choices)
+    severity = forms.ChoiceField(
+        label=gettext_lazy("Severity"), required=False, choices=[("", gettext_lazy("any")), *AlertSeverity.choices]
+    )
+    starts_at = MinuteField(label=gettext_lazy("From"), required=False, help_text=gettext_lazy("Empty: now."))
+    ends_at = MinuteField(label=gettext_lazy("Until"), initial=lambda: timezone.now() + timedelta(hours=2))
+    from_time = _time_field(gettext_noop("Time from (UTC)"), gettext_noop("Both empty: all of the time."))
+    until_time = _time_field(gettext_noop("Time until (UTC)"), gettext_noop("Of the next day where it is not later."))
     days = forms.TypedMultipleChoiceField(
-        label="Days", required=False, coerce=int, choices=[(day, DAYS[day]) for day in WEEK],
-        widget=forms.CheckboxSelectMultiple, help_text="None ticked: each day.",
-    )  # fmt: skip
+        label=gettext_lazy("Days"),
+        required=False,
+        coerce=int,
+        choices=[(day, gettext_lazy(DAYS[day])) for day in WEEK],
+        widget=forms.CheckboxSelectMultiple,
+        help_text=gettext_lazy("None ticked: each day."),
+    )
     why = forms.CharField(
-        label="Why", max_length=500, help_text="Shown with each silenced alert.",
+        label=gettext_lazy("Why"), max_length=500, help_text=gettext_lazy("Shown with each silenced alert."),
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )  # fmt: skip
 
@@ -168,32 +190,36 @@ class SilenceForm(ScopedForm):
 
 
 class RouteForm(ScopedForm):
-    name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"}))
-    kind = forms.ChoiceField(label="Channel", choices=Route.Kind.choices, initial=Route.Kind.EMAIL)
+    name = forms.CharField(
+        label=gettext_lazy("Name"), max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"})
+    )
+    kind = forms.ChoiceField(label=gettext_lazy("Channel"), choices=Route.Kind.choices, initial=Route.Kind.EMAIL)
     address = forms.CharField(
-        label="Address",
+        label=gettext_lazy("Address"),
         max_length=500,
         required=False,
-        help_text="E-mail addresses with commas between them; https://host/path of a webhook; udp://, tcp:// or"
-        " tls://host:port of a syslog server. The page needs none.",
+        help_text=gettext_lazy(
+            "E-mail addresses with commas between them; https://host/path of a webhook; udp://, tcp:// or"
+            " tls://host:port of a syslog server. The page needs none."
+        ),
         widget=forms.TextInput(attrs=PLAIN_INPUT),
     )
     secret = forms.CharField(
-        label="Secret that signs a webhook",
+        label=gettext_lazy("Secret that signs a webhook"),
         max_length=500,
         required=False,
         strip=False,
-        help_text="Each message is signed with it (HMAC-SHA256). Kept encrypted and never shown again.",
+        help_text=gettext_lazy("Each message is signed with it (HMAC-SHA256). Kept encrypted and never shown again."),
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
-    forget_secret = forms.BooleanField(label="Delete the stored secret", required=False)
-    severity = forms.ChoiceField(label="At least", choices=AlertSeverity.choices)
-    enabled = forms.BooleanField(label="Switched on", required=False, initial=True)
+    forget_secret = forms.BooleanField(label=gettext_lazy("Delete the stored secret"), required=False)
+    severity = forms.ChoiceField(label=gettext_lazy("At least"), choices=AlertSeverity.choices)
+    enabled = forms.BooleanField(label=gettext_lazy("Switched on"), required=False, initial=True)
 
     def __init__(self, *args: Any, has_secret: bool = False, **options: Any) -> None:
         super().__init__(*args, **options)
         if has_secret:
-            self.fields["secret"].help_text = "Leave it empty to keep the stored one, which is never shown."
+            self.fields["secret"].help_text = _("Leave it empty to keep the stored one, which is never shown.")
         else:
             del self.fields["forget_secret"]
 

@@ -17,6 +17,7 @@ from django.conf import settings
 
 from accounts.models import User
 from core.errors import NotFound
+from core.language import _
 from fabric.inventory.selectors import reading_scope
 from fabric.topology.readings import FleetReadings, HotDevice
 from telemetry.alerts.rules import Check, Condition
@@ -94,7 +95,7 @@ def chassis_limits(person: User, chassis_id: int) -> dict[str, list[AlertLimit]]
     """
     scope = reading_scope(person, chassis_id)
     if scope is None:
-        raise NotFound("There is no such chassis.")
+        raise NotFound(_("There is no such chassis."))
     try:
         with redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS) as client:
             stored = cast("dict[bytes, bytes]", client.hgetall(f"alerts:limits:{chassis_id}"))

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
 
 from core.endpoints import DeliveryFailed
+from core.language import english, gettext_noop
 from telemetry.alerts.rules import value_label
 from telemetry.delivery.formats import one_line, rfc5424_message
 from telemetry.delivery.senders import send_syslog, send_webhook
@@ -107,7 +108,9 @@ def email_body(message: Notification) -> str:
 
 def line_text(one: Mapping[str, Any]) -> str:
     word = one["severity"] if one["state"] == "firing" else "Resolved"
-    measured = "" if one["value"] is None or not one["series_key"] else f" {value_label(one['value'], one['unit'])},"
+    measured = (
+        "" if one["value"] is None or not one["series_key"] else f" {english(value_label(one['value'], one['unit']))},"
+    )
     # Names come from a BMC: a line break in one could forge another alert.
     return one_line(f"{word}: {one['title']}, {_place(one)}.{measured} {one['threshold']}".strip())
 
@@ -150,7 +153,7 @@ SD_ID: Final = "falconweb@32473"  # the enterprise number for documentation (RFC
 def send_by_email(addresses: Sequence[str], message: Notification, *, message_id: str) -> None:
     """Send one e-mail to all addresses; raises DeliveryFailed, permanent where every address is refused."""
     if not settings.EMAIL_IS_SENT:
-        raise DeliveryFailed("E-mail is not set up: FALCONWEB_EMAIL_URL names a mail server.")
+        raise DeliveryFailed(gettext_noop("E-mail is not set up: FALCONWEB_EMAIL_URL names a mail server."))
     host = settings.CONFIG.address.partition("://")[2].partition(":")[0] or "falconweb"
     email = EmailMessage(
         " ".join(f"[FalconWeb] {message['summary']}".split())[:180],

@@ -9,10 +9,12 @@ from typing import Any
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Role, Tenant, User
 from accounts.visibility import RestrictedQuerySet
 from core.credentials import SecretHolder
+from core.language import _, gettext_noop
 from core.week import WeeklyTimes
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
 from telemetry.alerts.rules import BUILT_IN_RULES, LINK_RULES, SCOPES, AlertScope, Condition, Terms, duration_label
@@ -21,8 +23,8 @@ MAX_TEXT_LENGTH = 2000
 
 
 class AlertSeverity(models.TextChoices):
-    WARNING = "Warning", "Warning"
-    CRITICAL = "Critical", "Critical"
+    WARNING = "Warning", gettext_lazy("Warning")
+    CRITICAL = "Critical", gettext_lazy("Critical")
 
 
 class AdministratorQuerySet(RestrictedQuerySet):
@@ -71,15 +73,17 @@ class Scoped(models.Model):
     def scope_words(self) -> str:
         match self.scope:
             case "all":
-                return "everything"
+                return _("everything")
             case "device_kind":
-                return f"every {self.get_device_kind_display()}"
+                return _("every {kind}", kind=_(self.get_device_kind_display()))
             case "tenant":
-                return f"parts of {self.tenant}"
+                return _("parts of {tenant}", tenant=str(self.tenant))
             case "chassis":
                 return str(self.chassis)
         part: Any = getattr(self, self.scope)
-        return f"{part} of {part.chassis}" if part is not None else "a removed part"
+        if part is None:
+            return _("a removed part")
+        return _("{part} of {chassis}", part=str(part), chassis=str(part.chassis))
 
 
 class Rule(Scoped):
@@ -151,10 +155,10 @@ class Alert(models.Model):
     """An alert: at most one open row for each rule and series of a chassis."""
 
     class State(models.TextChoices):
-        PENDING = "pending", "Pending"
-        FIRING = "firing", "Firing"
-        ACKNOWLEDGED = "acknowledged", "Acknowledged"
-        RESOLVED = "resolved", "Resolved"
+        PENDING = "pending", gettext_lazy("Pending")
+        FIRING = "firing", gettext_lazy("Firing")
+        ACKNOWLEDGED = "acknowledged", gettext_lazy("Acknowledged")
+        RESOLVED = "resolved", gettext_lazy("Resolved")
 
     ACTIVE = (State.FIRING, State.ACKNOWLEDGED)
     OPEN = (State.PENDING, State.FIRING, State.ACKNOWLEDGED)
@@ -222,6 +226,11 @@ class Alert(models.Model):
         return self.state in self.ACTIVE
 
     @property
+    def title_words(self) -> str:
+        """Its title in the reader's language; an own rule has the name that it was given."""
+        return self.title if self.cause.startswith("rule-") else _(self.title)
+
+    @property
     def lasted(self) -> str:
         """How long it lasted, in words; '' where it is not resolved."""
         return duration_label(max(0.0, (self.resolved_at - self.since).total_seconds())) if self.resolved_at else ""
@@ -270,10 +279,10 @@ class Silence(Scoped):
         if self.rule is not None:
             name = self.rule.name
         elif self.built_in:
-            name = BUILT_IN_RULES[self.built_in].words if self.built_in in BUILT_IN_RULES else self.built_in
+            name = _(BUILT_IN_RULES[self.built_in].words) if self.built_in in BUILT_IN_RULES else self.built_in
         else:
-            name = "every rule"
-        return f"{name}, {self.severity}" if self.severity else name
+            name = _("every rule")
+        return f"{name}, {self.get_severity_display()}" if self.severity else name
 
     @property
     def times(self) -> WeeklyTimes | None:
@@ -308,12 +317,12 @@ class RouteQuerySet(AdministratorQuerySet):
 class Route(Scoped, SecretHolder):
     """A recipient of notifications, and the alerts that it is notified of."""
 
-    described_as = "this route"
+    described_as = gettext_noop("this route")
 
     class Kind(models.TextChoices):
-        PAGE = "page", "Page (the mark in the header)"
-        EMAIL = "email", "E-mail"
-        WEBHOOK = "webhook", "Webhook"
+        PAGE = "page", gettext_lazy("Page (the mark in the header)")
+        EMAIL = "email", gettext_lazy("E-mail")
+        WEBHOOK = "webhook", gettext_lazy("Webhook")
         SYSLOG = "syslog", "Syslog (RFC 5424)"
 
     name = models.CharField(max_length=100, unique=True)
@@ -351,9 +360,9 @@ class Delivery(models.Model):
     """One notification by one route; its content is fixed when it is created, so that each attempt sends the same."""
 
     class State(models.TextChoices):
-        WAITING = "waiting", "Waiting"
-        DELIVERED = "delivered", "Delivered"
-        FAILED = "failed", "Failed"
+        WAITING = "waiting", gettext_lazy("Waiting")
+        DELIVERED = "delivered", gettext_lazy("Delivered")
+        FAILED = "failed", gettext_lazy("Failed")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     number = models.PositiveBigIntegerField()  # 1, 2, 3, ... of its route: the order in which they are delivered

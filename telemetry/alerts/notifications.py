@@ -26,6 +26,7 @@ from core.claims import LONGEST_WAIT, RowClaim, unclaimed, wait_is_over
 from core.endpoints import DeliveryFailed
 from core.enqueue import enqueue
 from core.errors import FalconWebError
+from core.language import gettext_noop
 from fabric.leases.models import Tenure
 from telemetry.alerts import messages
 from telemetry.alerts.messages import NotificationLine
@@ -300,7 +301,7 @@ def _send(claim: DeliveryClaim) -> bool:
         return _record_failure(claim, error.sentence, permanent=False, retry_after=None)
     except Exception:
         logger.exception("delivery %s", row.pk)
-        sentence = "An internal error stopped it; see the log of the worker."
+        sentence = gettext_noop("An internal error stopped it; see the log of the worker.")
         return _record_failure(claim, sentence, permanent=False, retry_after=None)
     claim.release(state=Delivery.State.DELIVERED, delivered_at=timezone.now(), last_error="")
     return True

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from accounts.models import User
 from core.errors import Invalid
+from core.language import _
 from fabric.bmc.series import Quantity
 from fabric.inventory.models import Chassis
 from telemetry.alerts.checks import ERROR_RATE, RATE
@@ -79,7 +80,10 @@ def _drawn(
             pictures.append(MetricPicture(quantity, label, "", ()))
             continue
         least, most, unit = float(np.nanmin(low)), float(np.nanmax(high)), units[quantity]
-        words = " to ".join(dict.fromkeys((value_label(least, unit), value_label(most, unit))))
+        low_words, high_words = value_label(least, unit), value_label(most, unit)
+        words = low_words
+        if low_words != high_words:
+            words = _("{least} to {most}", least=low_words, most=high_words)
         pictures.append(MetricPicture(quantity, label, words, tuple(_bands(low, high, least, most))))
     return sorted(pictures, key=lambda one: not one.bands)
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from accounts.models import User
 from core.database import natural
 from core.errors import Invalid
+from core.language import _, _n, gettext_noop
 from fabric.inventory.models import Chassis
 from telemetry.alerts.checks import RATE, ActiveRule, RuleSet, plan_checks
 from telemetry.alerts.engine import NO_COLUMN, AlertEngine, CheckTransition
@@ -31,7 +32,7 @@ MAX_PREVIEW_SECONDS: Final = 8.0  # a person waits for the form
 MAX_EPISODES: Final = 200
 CHART_POINTS: Final = 300
 MAX_LINES: Final = 12
-NEVER_SENT: Final = (
+NEVER_SENT: Final = gettext_noop(
     "No stored series of this range matches the rule, so that there is no preview. If the rule names a single value of "
     "an existing part that the chassis never sends, it fires all the time."
 )
@@ -101,16 +102,31 @@ class RulePreview:
     @property
     def sentence(self) -> str:
         if not self.series:
-            return NEVER_SENT if self.is_of_missing else "No stored series of this range matches the rule."
-        of = f"{self.series} series" if self.series > 1 else "one series"
+            return _(NEVER_SENT) if self.is_of_missing else _("No stored series of this range matches the rule.")
         if not self.fired:
             if not self.is_of_missing:
-                return f"It would not have fired on any of {of}."
-            which = f"None of {of} was" if self.series > 1 else "The one matching series was not"
-            return f"It would not have fired. {which} without a value for that long."
-        times = "once" if self.fired == 1 else f"{self.fired} times"
-        why = ", as there was no value," if self.is_of_missing else ""
-        return f"It would have fired {times}{why} on {of}, for {duration_label(self.seconds)} altogether."
+                return _n(
+                    "It would not have fired on any of one series.",
+                    "It would not have fired on any of {count} series.",
+                    self.series,
+                )
+            return _n(
+                "It would not have fired. The one matching series was not without a value for that long.",
+                "It would not have fired. None of {count} series was without a value for that long.",
+                self.series,
+            )
+        times = _n("once", "{count} times", self.fired)
+        series = _n("one series", "{count} series", self.series)
+        lasted = duration_label(self.seconds)
+        if self.is_of_missing:
+            return _(
+                "It would have fired {times}, as there was no value, on {series}, for {duration} altogether.",
+                times=times, series=series, duration=lasted,
+            )  # fmt: skip
+        return _(
+            "It would have fired {times} on {series}, for {duration} altogether.",
+            times=times, series=series, duration=lasted,
+        )  # fmt: skip
 
 
 def rule_preview(*, person: User, rule: ActiveRule, since: float, until: float) -> RulePreview:
@@ -119,8 +135,8 @@ def rule_preview(*, person: User, rule: ActiveRule, since: float, until: float) 
     Raises Invalid for a range that is empty or longer than MAX_RANGE_SECONDS.
     """
     if not 0 < until - since <= MAX_RANGE_SECONDS:
-        wrong = "Give a range of at most 92 days that ends after it begins."
-        raise Invalid("The range is not valid.", errors={"since": wrong})
+        wrong = _("Give a range of at most 92 days that ends after it begins.")
+        raise Invalid(_("The range is not valid."), errors={"since": wrong})
     is_of_missing = rule.terms.condition is Condition.MISSING
     value = None if is_of_missing or rule.terms.condition in TRANSITIONS else rule.terms.value
     preview = RulePreview(since=since, until=until, value=value, is_of_missing=is_of_missing)
@@ -271,8 +287,11 @@ class PreviewDrawing:
     @property
     def label(self) -> str:
         count = len(self.line.episodes)
-        times = "not at all" if not count else "once" if count == 1 else f"{count} times"
-        return f"{self.line.check.subject.name} of {self.line.chassis_name}: {self.range}, fired {times}"
+        times = _n("once", "{count} times", count) if count else _("not at all")
+        return _(
+            "{part} of {chassis}: {range}, fired {times}",
+            part=self.line.check.subject.name, chassis=self.line.chassis_name, range=self.range, times=times,
+        )  # fmt: skip
 
 
 def draw_preview_line(line: PreviewLine, preview: RulePreview) -> PreviewDrawing:
@@ -304,5 +323,7 @@ def draw_preview_line(line: PreviewLine, preview: RulePreview) -> PreviewDrawing
         bars.append(PreviewBar(begin, max(2.0, round(end - begin, 1))))
     limit = y(preview.value) if preview.value is not None else None
     unit = line.check.unit
-    words = f"from {value_label(least, unit)} to {value_label(most, unit)}" if bands else "no value at all"
+    words = _("no value at all")
+    if bands:
+        words = _("from {least} to {most}", least=value_label(least, unit), most=value_label(most, unit))
     return PreviewDrawing(line, bands, limit, bars, words)

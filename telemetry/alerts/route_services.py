@@ -21,6 +21,7 @@ from accounts.models import User
 from accounts.visibility import row_or_404
 from core.endpoints import syslog_endpoint, webhook_endpoint
 from core.errors import Conflict, Invalid
+from core.language import _, english, gettext_noop, joined
 from core.week import WEEK
 from telemetry.alerts.messages import build_notification
 from telemetry.alerts.models import AlertSeverity, Delivery, Route, Rule, Silence
@@ -58,10 +59,10 @@ def route_add(*, person: User, values: RouteValues) -> Route:
     with audited(Action.ALERT_ROUTE_ADD, actor=person, target=target) as act:
         require_administrator(person)
         if Route.objects.filter(person=None).count() >= MAX_ROUTES:
-            raise Conflict(f"There are {MAX_ROUTES} routes already. Delete an unused one.")
+            raise Conflict(_("There are {most} routes already. Delete an unused one.", most=MAX_ROUTES))
         row = Route()
         _fill(row, values, moved=False)
-        save_named(row, "route")
+        save_named(row, gettext_noop("route"))
         act.target, act.after = target_of(row), _audit_values(row)
     return row
 
@@ -73,10 +74,10 @@ def route_edit(*, person: User, route: Route, values: RouteValues) -> Route:
     """
     with audited(Action.ALERT_ROUTE_EDIT, actor=person, target=target_of(route)) as act:
         require_administrator(person)
-        row: Route = row_or_404(Route.objects.select_for_update(of=("self",)), route.pk, "route")
+        row: Route = row_or_404(Route.objects.select_for_update(of=("self",)), route.pk, gettext_noop("route"))
         act.before = _audit_values(row)
         _fill(row, values, moved=(row.kind, row.address) != (values.kind, values.address.strip()))
-        save_named(row, "route", (*ROUTE_FIELDS, *SCOPE_COLUMNS, "secret_encrypted", "enabled_at"))
+        save_named(row, gettext_noop("route"), (*ROUTE_FIELDS, *SCOPE_COLUMNS, "secret_encrypted", "enabled_at"))
         act.after = _audit_values(row)
         # The change may have mended the failure: attempt the waiting deliveries now.
         row.deliveries.waiting().update(next_try_at=timezone.now())
@@ -87,7 +88,7 @@ def route_remove(*, person: User, route: Route) -> None:
     """Delete a route with its log; waiting deliveries are not sent."""
     with audited(Action.ALERT_ROUTE_REMOVE, actor=person, target=target_of(route)) as act:
         require_administrator(person)
-        row: Route = row_or_404(Route.objects.select_for_update(of=("self",)), route.pk, "route")
+        row: Route = row_or_404(Route.objects.select_for_update(of=("self",)), route.pk, gettext_noop("route"))
         act.before = _audit_values(row)
         row.delete()
 
@@ -107,17 +108,17 @@ def own_mails_set(*, person: User, severity: str) -> Route | None:
         if not severity:
             return None
         if severity not in AlertSeverity.values:
-            refuse_field("severity", f"One of {', '.join(AlertSeverity.values)}.")
+            refuse_field("severity", _("One of {choices}.", choices=", ".join(AlertSeverity.values)))
         if not settings.EMAIL_IS_SENT:
-            refuse_field("severity", "This site sends no e-mail: administrators can set a mail server.")
+            refuse_field("severity", _("This site sends no e-mail: administrators can set a mail server."))
         if not person.email or (person.tenant_id is None and not person.is_administrator):
-            refuse_field("severity", "Your account has no e-mail address: enter it under Account first.")
+            refuse_field("severity", _("Your account has no e-mail address: enter it under Account first."))
         if row is None and Route.objects.exclude(person=None).count() >= MAX_OWN_MAILS:
-            raise Conflict("Too many people have asked for e-mail: ask an administrator for a route of your tenant.")
+            raise Conflict(_("Too many people have asked for e-mail: ask an administrator for a route of your tenant."))
         row = row or Route(person=person, name=name, kind=Route.Kind.EMAIL)
         row.scope, row.tenant = ("tenant", person.tenant) if person.tenant_id is not None else ("all", None)
         row.address, row.severity, row.enabled = person.email, severity, True
-        save_named(row, "route")  # two at once make one
+        save_named(row, gettext_noop("route"))  # two at once make one
     return row
 
 
@@ -125,7 +126,7 @@ def route_test(*, person: User, route: Route) -> Delivery:
     """Queue a test ahead of waiting deliveries; returns the delivery, whose row will have the result."""
     with audited(Action.ALERT_ROUTE_TEST, actor=person, target=target_of(route)) as act:
         require_administrator(person)
-        row: Route = row_or_404(Route.objects.select_for_update(of=("self",)), route.pk, "route")
+        row: Route = row_or_404(Route.objects.select_for_update(of=("self",)), route.pk, gettext_noop("route"))
         summary = f"Test of the route '{row.name}', sent by {person.get_username()}"
         message = build_notification([], site=settings.CONFIG.address, at=timezone.now())
         delivery = delivery_add(row, summary, {**message, "kind": "test", "summary": summary}, is_test=True)
@@ -138,9 +139,11 @@ def delivery_retry(*, person: User, delivery: Delivery) -> Delivery:
     target = Target(kind="delivery", id=str(delivery.pk), name=delivery.summary[:200])
     with audited(Action.DELIVERY_RETRY, actor=person, target=target) as act:
         require_administrator(person)
-        row: Delivery = row_or_404(Delivery.objects.select_for_update(of=("self",)), delivery.pk, "delivery")
+        row: Delivery = row_or_404(
+            Delivery.objects.select_for_update(of=("self",)), delivery.pk, gettext_noop("delivery")
+        )
         if row.state == Delivery.State.DELIVERED:
-            raise Conflict(f"It arrived at {row.delivered_at:%Y-%m-%d %H:%M:%S} UTC.")
+            raise Conflict(_("It arrived at {time:%Y-%m-%d %H:%M:%S} UTC.", time=row.delivered_at))
         act.before = {"state": row.state}
         now = timezone.now()
         if row.state == Delivery.State.FAILED:
@@ -171,15 +174,16 @@ def notice_send(sentence: str) -> None:
 def _fill(row: Route, values: RouteValues, *, moved: bool) -> None:
     row.name = " ".join(clean_text(values.name, "name", longest=100, required=True).split())
     if values.kind not in Route.Kind.values:
-        refuse_field("kind", f"One of {', '.join(Route.Kind.values)}.")
+        refuse_field("kind", _("One of {choices}.", choices=", ".join(Route.Kind.values)))
     if values.severity not in AlertSeverity.values:
-        refuse_field("severity", f"One of {', '.join(AlertSeverity.values)}.")
+        refuse_field("severity", _("One of {choices}.", choices=", ".join(AlertSeverity.values)))
     address = _address(values.kind, clean_text(values.address, "address", longest=500))
     secret = clean_text(values.secret or "", "secret", longest=MAX_SECRET_LENGTH)
     if values.kind != Route.Kind.WEBHOOK and secret:
-        refuse_field("secret", "Only webhooks are signed: leave it empty.")
+        refuse_field("secret", _("Only webhooks are signed: leave it empty."))
     if moved and values.secret is None and row.secret_encrypted and values.kind == Route.Kind.WEBHOOK:
-        refuse_field("secret", "The address changes, and the stored secret is sent to no other address: enter one.")
+        sentence = _("The address changes, and the stored secret is sent to no other address: enter one.")
+        refuse_field("secret", sentence)
     if values.secret is not None or values.kind != Route.Kind.WEBHOOK:
         row.set_secret(secret)
     if values.enabled and not row.enabled:
@@ -192,20 +196,21 @@ def _address(kind: str, address: str) -> str:
     """Return an address of a kind as stored; raises Invalid."""
     if kind == Route.Kind.PAGE:
         if address:
-            refuse_field("address", "The page has no address: leave it empty.")
+            refuse_field("address", _("The page has no address: leave it empty."))
         return ""
     if kind == Route.Kind.EMAIL:
         found = email_addresses(address)
         if not found or len(found) > MAX_ADDRESSES:
-            refuse_field("address", f"Give one e-mail address, or up to {MAX_ADDRESSES} with commas between them.")
+            sentence = _("Give one e-mail address, or up to {most} with commas between them.", most=MAX_ADDRESSES)
+            refuse_field("address", sentence)
         for one in found:
             try:
                 validate_email(one)
             except ValidationError:
-                refuse_field("address", f"'{one[:100]}' is not an e-mail address.")
+                refuse_field("address", _("'{address}' is not an e-mail address.", address=one[:100]))
         return ", ".join(found)
     try:
-        _ = syslog_endpoint(address) if kind == Route.Kind.SYSLOG else webhook_endpoint(address)
+        syslog_endpoint(address) if kind == Route.Kind.SYSLOG else webhook_endpoint(address)
     except Invalid as error:
         refuse_field("address", error.sentence)
     return address
@@ -224,7 +229,7 @@ def route_values(row: Route) -> RouteValues:
 def _audit_values(row: Route) -> dict[str, object]:
     return {
         "name": row.name, "kind": row.kind, "address": row.address, "secret": "set" if row.secret_encrypted else "none",
-        "severity": row.severity, "scope": row.scope_words, "enabled": row.enabled,
+        "severity": row.severity, "scope": english(row.scope_words), "enabled": row.enabled,
     }  # fmt: skip
 
 
@@ -262,19 +267,24 @@ def silence_add(*, person: User, values: SilenceValues) -> Silence:
         row.starts_at = values.starts_at or now
         errors = _silence_errors(values, now, row.starts_at)
         if errors or values.ends_at is None:
-            raise Invalid(" ".join(errors.values()), errors=errors)
+            raise Invalid(joined(errors.values()), errors=errors)
         row.ends_at = values.ends_at
         row.from_time, row.until_time = values.from_time, values.until_time
         row.days = "".join(map(str, sorted(set(values.days))))
         row.severity, row.built_in, row.rule_id = values.severity, values.built_in, values.rule_id
         scope_set(row, scope=values.scope, scope_id=values.scope_id, device_kind=values.device_kind)
         row.save(force_insert=True)
-        act.target = Target(kind="silence", id=str(row.pk), name=row.scope_words[:200])
+        act.target = Target(kind="silence", id=str(row.pk), name=english(row.scope_words)[:200])
         act.after = {
-            "scope": row.scope_words, "rule": values.rule_id, "built_in": row.built_in, "severity": row.severity,
-            "starts_at": row.starts_at.isoformat(), "ends_at": row.ends_at.isoformat(), "why": row.why,
+            "scope": english(row.scope_words),
+            "rule": values.rule_id,
+            "built_in": row.built_in,
+            "severity": row.severity,
+            "starts_at": row.starts_at.isoformat(),
+            "ends_at": row.ends_at.isoformat(),
+            "why": row.why,
             "times": row.times.words.english if row.times is not None else "",
-        }  # fmt: skip
+        }
     return row
 
 
@@ -283,13 +293,13 @@ def silence_end(*, person: User, silence: Silence) -> Silence:
 
     Raises Forbidden, NotFound, and Conflict where it is over.
     """
-    target = Target(kind="silence", id=str(silence.pk), name=silence.scope_words[:200])
+    target = Target(kind="silence", id=str(silence.pk), name=english(silence.scope_words)[:200])
     with audited(Action.SILENCE_END, actor=person, target=target) as act:
         require_administrator(person)
-        row: Silence = row_or_404(Silence.objects.select_for_update(of=("self",)), silence.pk, "silence")
+        row: Silence = row_or_404(Silence.objects.select_for_update(of=("self",)), silence.pk, gettext_noop("silence"))
         now = timezone.now()
         if row.ends_at <= now:
-            raise Conflict(f"It was over at {row.ends_at:%Y-%m-%d %H:%M:%S} UTC.")
+            raise Conflict(_("It was over at {time:%Y-%m-%d %H:%M:%S} UTC.", time=row.ends_at))
         act.before, act.after = {"ends_at": row.ends_at.isoformat()}, {"ends_at": now.isoformat()}
         row.ends_at = now
         row.starts_at = min(row.starts_at, now)
@@ -300,21 +310,23 @@ def silence_end(*, person: User, silence: Silence) -> Silence:
 def _silence_errors(values: SilenceValues, now: datetime, starts_at: datetime) -> dict[str, str]:
     errors: dict[str, str] = {}
     if values.ends_at is None:
-        errors["ends_at"] = "Give an end."
+        errors["ends_at"] = _("Give an end.")
     elif values.ends_at <= max(now, starts_at):
-        errors["ends_at"] = "Give an end in the future, and after the start."
+        errors["ends_at"] = _("Give an end in the future, and after the start.")
     elif values.ends_at - now > MAX_SILENCE:
-        errors["ends_at"] = "At most a year from now."
+        errors["ends_at"] = _("At most a year from now.")
     if not set(values.days) <= set(WEEK):
-        errors["days"] = "Give numbers from 0 (Sunday) to 6."
+        errors["days"] = _("Give numbers from 0 (Sunday) to 6.")
     if (values.from_time is None) != (values.until_time is None) or (values.days and values.from_time is None):
-        errors["until_time" if values.from_time else "from_time"] = "Give both times of day, or no times and no days."
+        errors["until_time" if values.from_time else "from_time"] = _(
+            "Give both times of day, or no times and no days."
+        )
     if values.severity and values.severity not in AlertSeverity.values:
-        errors["severity"] = f"One of {', '.join(AlertSeverity.values)}, or none for any."
+        errors["severity"] = _("One of {choices}, or none for any.", choices=", ".join(AlertSeverity.values))
     if values.built_in and values.built_in not in BUILT_IN_RULES:
-        errors["built_in"] = f"One of {', '.join(BUILT_IN_RULES)}."
+        errors["built_in"] = _("One of {choices}.", choices=", ".join(BUILT_IN_RULES))
     if values.rule_id is not None and not Rule.objects.filter(pk=values.rule_id).exists():
-        errors["rule_id"] = "There is no such rule."
+        errors["rule_id"] = _("There is no such rule.")
     if values.rule_id is not None and values.built_in:
-        errors["built_in"] = "Give a rule or a built-in one, not both."
+        errors["built_in"] = _("Give a rule or a built-in one, not both.")
     return errors

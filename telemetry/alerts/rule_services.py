@@ -20,6 +20,7 @@ from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import Tenant, User
 from accounts.visibility import row_or_404
 from core.errors import Conflict, Invalid, NotFound, Unavailable
+from core.language import _, gettext_noop, joined
 from fabric.bmc.series import Quantity
 from fabric.inventory.models import Chassis, Device, Drawer, Port
 from telemetry.alerts.checks import ERROR_RATE, RATE, is_key_pattern, is_rate_metric, metric_matches, rate_entry
@@ -41,18 +42,18 @@ SCOPE_COLUMNS: Final = ("scope", "chassis", "drawer", "device", "port", "tenant"
 def scope_set(row: Scoped, *, scope: str, scope_id: int | None, device_kind: str) -> None:
     """Set the scope of a row; raises Invalid with the field that is wrong."""
     if scope not in dict(SCOPES):
-        refuse_field("scope", f"One of {', '.join(name for name, _ in SCOPES)}.")
+        refuse_field("scope", _("One of {choices}.", choices=", ".join(name for name, _words in SCOPES)))
     row.scope, row.device_kind = scope, ""
     for name in SCOPE_MODELS:
         setattr(row, f"{name}_id", None)
     if scope == "device_kind":
         if device_kind not in Device.Kind.values:
-            refuse_field("device_kind", f"One of {', '.join(Device.Kind.values)}.")
+            refuse_field("device_kind", _("One of {choices}.", choices=", ".join(Device.Kind.values)))
         row.device_kind = device_kind
     elif scope != "all":
         found = SCOPE_MODELS[scope].objects.filter(pk=scope_id).first() if scope_id is not None else None
         if found is None:
-            refuse_field("scope_id", f"There is no such {scope}: choose one.")
+            refuse_field("scope_id", _("There is no such {kind}: choose one.", kind=_(scope)))
         setattr(row, scope, found)
 
 
@@ -60,9 +61,9 @@ def clean_text(text: str, field: str, *, longest: int, required: bool = False) -
     """Return a text as stored; raises Invalid where it is too long, or required and empty."""
     kept = text.replace("\0", "").strip()
     if len(kept) > longest:
-        refuse_field(field, f"At most {longest} characters.")
+        refuse_field(field, _("At most {most} characters.", most=longest))
     if required and not kept:
-        refuse_field(field, "Give one.")
+        refuse_field(field, _("Give one."))
     return kept
 
 
@@ -76,7 +77,7 @@ def save_named(row: Rule | Route, kind: str, columns: Sequence[str] | None = Non
         with transaction.atomic():
             row.save(update_fields=columns)
     except IntegrityError as error:
-        sentence = f"There is a {kind} of that name already."
+        sentence = _("There is a {kind} of that name already.", kind=_(kind))
         raise Conflict(sentence, errors={"name": sentence}) from error
 
 
@@ -114,11 +115,11 @@ def rule_add(*, person: User, values: RuleValues) -> Rule:
         rule_fill(Rule(), values)
         with act.change():
             if Rule.objects.count() >= MAX_RULES:
-                raise Conflict(f"There are {MAX_RULES} rules already. Delete an unused one.")
+                raise Conflict(_("There are {most} rules already. Delete an unused one.", most=MAX_RULES))
             row = Rule()
             _fill(row, values)
             row.changed_by_name = person.get_username()
-            save_named(row, "rule")
+            save_named(row, gettext_noop("rule"))
             act.target, act.after = target_of(row), audit_values(row)
     return row
 
@@ -127,15 +128,15 @@ def rule_edit(*, person: User, rule: Rule, values: RuleValues) -> Rule:
     """Change a rule; its alerts that the new terms do not meet end at the next reading. Raises as `rule_add`."""
     with attempt(Action.ALERT_RULE_EDIT, actor=person, target=target_of(rule)) as act:
         require_administrator(person)
-        draft = row_or_404(Rule.objects.all(), rule.pk, "rule")
+        draft = row_or_404(Rule.objects.all(), rule.pk, gettext_noop("rule"))
         act.before = audit_values(draft)
         rule_fill(draft, values)
         with act.change():
-            row: Rule = row_or_404(Rule.objects.select_for_update(), rule.pk, "rule")
+            row: Rule = row_or_404(Rule.objects.select_for_update(), rule.pk, gettext_noop("rule"))
             act.before = audit_values(row)
             _fill(row, values)
             row.changed_by_name = person.get_username()
-            save_named(row, "rule", (*RULE_FIELDS, *SCOPE_COLUMNS, "changed_by_name", "changed_at"))
+            save_named(row, gettext_noop("rule"), (*RULE_FIELDS, *SCOPE_COLUMNS, "changed_by_name", "changed_at"))
             if not row.enabled:
                 rule_alerts_end(cause=rule_cause(row.pk))
             act.after = audit_values(row)
@@ -146,7 +147,7 @@ def rule_switch(*, person: User, rule: Rule, enabled: bool) -> Rule:
     """Switch a rule on or off; switching it off ends its alerts."""
     with audited(Action.ALERT_RULE_EDIT, actor=person, target=target_of(rule)) as act:
         require_administrator(person)
-        row: Rule = row_or_404(Rule.objects.select_for_update(), rule.pk, "rule")
+        row: Rule = row_or_404(Rule.objects.select_for_update(), rule.pk, gettext_noop("rule"))
         act.before, act.after = {"enabled": row.enabled}, {"enabled": enabled}
         row.enabled, row.changed_by_name = enabled, person.get_username()
         row.save(update_fields=["enabled", "changed_by_name", "changed_at"])
@@ -159,7 +160,7 @@ def rule_remove(*, person: User, rule: Rule) -> None:
     """Delete a rule; its firing alerts end, and all its alerts keep its name."""
     with audited(Action.ALERT_RULE_REMOVE, actor=person, target=target_of(rule)) as act:
         require_administrator(person)
-        row = row_or_404(Rule.objects.select_for_update(), rule.pk, "rule")
+        row = row_or_404(Rule.objects.select_for_update(), rule.pk, gettext_noop("rule"))
         act.before = audit_values(row)
         rule_alerts_end(cause=rule_cause(row.pk))
         row.delete()
@@ -171,7 +172,7 @@ def built_in_switch(*, person: User, name: str, enabled: bool) -> BuiltInRule:
         require_administrator(person)
         known = BUILT_IN_RULES.get(name)
         if known is None:
-            raise NotFound("There is no such built-in rule.")
+            raise NotFound(_("There is no such built-in rule."))
         act.target = Target(kind="built-in rule", id=name, name=known.words)
         row = BuiltInSwitch.objects.select_for_update().filter(pk=name).first()
         act.before = {"enabled": row.enabled if row is not None else known.is_on}
@@ -202,16 +203,16 @@ def _fill(row: Rule, values: RuleValues) -> None:
     row.note = clean_text(values.note, "note", longest=MAX_TEXT_LENGTH)
     errors: dict[str, str] = {}
     if METRIC_PATTERN.fullmatch(row.metric) is None:
-        errors["metric"] = "Give a quantity such as power_watts, or a pattern of keys such as port/*/link_status."
+        errors["metric"] = _("Give a quantity such as power_watts, or a pattern of keys such as port/*/link_status.")
     if values.condition not in {one.value for one in Condition}:
-        errors["condition"] = f"One of {', '.join(Condition)}."
+        errors["condition"] = _("One of {choices}.", choices=", ".join(Condition))
     if values.severity not in AlertSeverity.values:
-        errors["severity"] = f"One of {', '.join(AlertSeverity.values)}."
+        errors["severity"] = _("One of {choices}.", choices=", ".join(AlertSeverity.values))
     if not math.isfinite(values.hold_seconds) or not 0 <= values.hold_seconds <= MAX_HOLD_SECONDS:
-        errors["hold_seconds"] = "From 0 s to 7 days."
+        errors["hold_seconds"] = _("From 0 s to 7 days.")
     row.value, row.clear_value = _limits(values, errors)
     if errors:
-        raise Invalid(" ".join(errors.values()), errors=errors)
+        raise Invalid(joined(errors.values()), errors=errors)
     row.condition, row.severity = values.condition, values.severity
     row.hold_seconds, row.enabled = values.hold_seconds, values.enabled
     scope_set(row, scope=values.scope, scope_id=values.scope_id, device_kind=values.device_kind)
@@ -224,19 +225,19 @@ def _limits(values: RuleValues, errors: dict[str, str]) -> tuple[float, float | 
         return 0.0, None
     if values.condition in TRANSITIONS:
         if value is not None and not 0 <= value < math.inf:
-            errors["value"] = "Give by how much it changes: 0, or more."
+            errors["value"] = _("Give by how much it changes: 0, or more.")
         return value or 0.0, None
     if value is None or not math.isfinite(value):
-        errors["value"] = "Give a number."
+        errors["value"] = _("Give a number.")
         return 0.0, None
     if clear is None or values.condition in {Condition.EQUALS, Condition.DIFFERS}:
         return value, None
     if not math.isfinite(clear):
-        errors["clear_value"] = "Give a number, or leave it empty."
+        errors["clear_value"] = _("Give a number, or leave it empty.")
     elif values.condition == Condition.ABOVE and clear > value:
-        errors["clear_value"] = "A rule that fires above a value resolves at that value or below it."
+        errors["clear_value"] = _("A rule that fires above a value resolves at that value or below it.")
     elif values.condition == Condition.BELOW and clear < value:
-        errors["clear_value"] = "A rule that fires below a value resolves at that value or above it."
+        errors["clear_value"] = _("A rule that fires below a value resolves at that value or above it.")
     return value, clear
 
 
@@ -263,7 +264,7 @@ def metric_choices(person: User) -> list[tuple[str, str]]:
         if entry["quantity"] not in found:
             found[entry["quantity"]] = _entry_label(entry)
     if "errors" in found:
-        found[ERROR_RATE] = "Errors, rate (1/s)"
+        found[ERROR_RATE] = _("Errors, rate (1/s)")
     return sorted(found.items())
 
 
@@ -279,21 +280,25 @@ def require_known_metric(metric: str) -> None:
         return
     # One entry a key without ids: many chassis measure the same series.
     known = {(entry["key"], entry["quantity"]): entry for entry in KNOWN_ENTRIES}
-    sentence = f"'{metric[:100]}' cannot be looked up"
     try:
         for entry in _measured_entries(rates=is_rate_metric(metric)):
             if metric_matches(metric, entry):
                 return
             known.setdefault((_without_ids(entry["key"])[0], entry["quantity"]), entry)
     except TimeoutError as error:
-        raise Unavailable(
-            f"{sentence} in time: there are too many series. Choose one of the list, or try again."
-        ) from error
+        sentence = _(
+            "'{metric}' cannot be looked up in time: there are too many series. Choose one of the list, or try again.",
+            metric=metric[:100],
+        )
+        raise Unavailable(sentence) from error
     except (redis.RedisError, OSError) as error:
-        raise Unavailable(f"{sentence}: Redis does not answer.") from error
+        sentence = _("'{metric}' cannot be looked up: Redis does not answer.", metric=metric[:100])
+        raise Unavailable(sentence) from error
     near = [one.replace(f"/{ANY_ID}/", f"/{numbers or '*'}/", 1) for one in _close_matches(generic, known.values())]
-    hint = f"Is {' or '.join(near)} meant?" if near else f"Quantities are {', '.join(sorted(QUANTITIES))}."
-    sentence = f"There is no metric '{metric[:100]}'. {hint}"
+    hint = _("Quantities are {names}.", names=", ".join(sorted(QUANTITIES)))
+    if near:
+        hint = _("Is {names} meant?", names=_(" or ").join(near))
+    sentence = joined((_("There is no metric '{metric}'.", metric=metric[:100]), hint))
     raise Invalid(sentence, errors={"metric": sentence}, near=near)
 
 
@@ -374,4 +379,4 @@ def _entry_label(entry: SeriesEntry) -> str:
     known = {quantity.value: label for quantity, label in LABELS.items()}
     label = known.get(entry["quantity"], (entry["label"], entry["unit"]))[0] or entry["label"]
     unit = f" ({entry['unit']})" if entry["unit"] and entry["unit"] != "state" else ""
-    return f"{label}{unit}"
+    return f"{_(label)}{unit}"

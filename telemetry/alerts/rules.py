@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from django.utils.translation import gettext_lazy
+
+from core.language import _, gettext_noop
+
 SCOPES: Final = (
-    ("all", "Everything"),
-    ("chassis", "A chassis"),
-    ("drawer", "A drawer"),
-    ("device_kind", "A kind of device"),
-    ("device", "A device"),
-    ("port", "A port"),
-    ("tenant", "What a tenant owns or leases"),
+    ("all", gettext_lazy("Everything")),
+    ("chassis", gettext_lazy("A chassis")),
+    ("drawer", gettext_lazy("A drawer")),
+    ("device_kind", gettext_lazy("A kind of device")),
+    ("device", gettext_lazy("A device")),
+    ("port", gettext_lazy("A port")),
+    ("tenant", gettext_lazy("What a tenant owns or leases")),
 )
 
 
@@ -68,7 +72,22 @@ class Condition(StrEnum):
 TRANSITIONS: Final = frozenset({Condition.CHANGES, Condition.RISES, Condition.FALLS})
 # Decimals that match the precision of readings, the same as on the other pages.
 DECIMALS: Final = {"°C": 1, "%": 0, "W": 0, "rpm": 0, "V": 2, "A": 1, "kWh": 2, "lanes": 0, "Gb/s": 0, "GB": 1, "s": 0}
-VERBS: Final = {Condition.EQUALS: "equal to", Condition.DIFFERS: "other than"}
+LIMIT_WORDS: Final = {
+    Condition.ABOVE: gettext_noop("above {limit}"),
+    Condition.BELOW: gettext_noop("below {limit}"),
+    Condition.EQUALS: gettext_noop("equal to {limit}"),
+    Condition.DIFFERS: gettext_noop("other than {limit}"),
+}
+# Of TRANSITIONS: by anything, and by more than a value.
+CHANGE_WORDS: Final = {
+    Condition.CHANGES: (gettext_noop("changes"), gettext_noop("changes by more than {limit}")),
+    Condition.RISES: (gettext_noop("rises"), gettext_noop("rises by more than {limit}")),
+    Condition.FALLS: (gettext_noop("falls"), gettext_noop("falls by more than {limit}")),
+}
+STATE_WORDS: Final = (
+    gettext_noop("no link"), gettext_noop("down"), gettext_noop("starting"), gettext_noop("training"),
+    gettext_noop("up"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +109,17 @@ class Terms:
 
     def words(self, unit: str = "") -> str:
         """Return the terms for display: 'above 85 °C for 30 s'."""
-        text = "no value"
+        lasts = duration_label(self.hold)
         if self.condition in TRANSITIONS:
-            by = f" by more than {limit_label(self.value, '' if unit == 'state' else unit)}" if self.value else ""
-            return f"{self.condition.value}{by}" + (f", until steady for {duration_label(self.hold)}" * bool(self.hold))
-        if self.condition is not Condition.MISSING:
-            text = f"{VERBS.get(self.condition, self.condition.value)} {limit_label(self.value, unit)}"
-        return f"{text} for {duration_label(self.hold)}" if self.hold else text
+            plain, by = CHANGE_WORDS[self.condition]
+            limit = limit_label(self.value, "" if unit == "state" else unit)
+            change = _(by, limit=limit) if self.value else _(plain)
+            return _("{change}, until steady for {duration}", change=change, duration=lasts) if self.hold else change
+        if self.condition is Condition.MISSING:
+            text = _("no value")
+        else:
+            text = _(LIMIT_WORDS[self.condition], limit=limit_label(self.value, unit))
+        return _("{condition} for {duration}", condition=text, duration=lasts) if self.hold else text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,40 +170,88 @@ BUILT_IN_RULES: Final = {
     for one in (
         BuiltInRule(
             NOT_ANSWERING,
-            "Chassis does not answer",
-            "A chassis could not be polled. Until it can, its other alerts notify nobody.",
+            gettext_noop("Chassis does not answer"),
+            gettext_noop("A chassis could not be polled. Until it can, its other alerts notify nobody."),
             "Critical",
             10.0,
         ),
-        BuiltInRule("sensor_critical", "Sensor beyond its critical limit",
-                "A sensor is beyond the critical or fatal threshold that its chassis reports.",
-                "Critical", 3.0),
-        BuiltInRule("sensor_caution", "Sensor beyond its caution limit",
+        BuiltInRule(
+            "sensor_critical",
+            gettext_noop("Sensor beyond its critical limit"),
+            gettext_noop("A sensor is beyond the critical or fatal threshold that its chassis reports."),
+            "Critical",
+            3.0,
+        ),
+        BuiltInRule(
+            "sensor_caution",
+            gettext_noop("Sensor beyond its caution limit"),
+            gettext_noop(
                 "A sensor is beyond the caution threshold that its chassis reports. It notifies nobody"
-                " while the same sensor is beyond its critical limit.", "Warning", 10.0),
-        BuiltInRule("fan_failed", "Fan failed", "The chassis reports that a fan is not healthy.", "Critical", 0.0),
+                " while the same sensor is beyond its critical limit."
+            ),
+            "Warning",
+            10.0,
+        ),
+        BuiltInRule(
+            "fan_failed",
+            gettext_noop("Fan failed"),
+            gettext_noop("The chassis reports that a fan is not healthy."),
+            "Critical",
+            0.0,
+        ),
         # A verdict of down is given after 15 s. With as much again, a host that restarts its links is not reported.
-        BuiltInRule("link_down", "Link down or failing",
-                "The verdict on a link is down or failing: it should be up and is not, or requests fail.",
-                "Critical", 30.0),
-        BuiltInRule("link_degraded", "Link degraded",
+        BuiltInRule(
+            "link_down",
+            gettext_noop("Link down or failing"),
+            gettext_noop("The verdict on a link is down or failing: it should be up and is not, or requests fail."),
+            "Critical",
+            30.0,
+        ),
+        BuiltInRule(
+            "link_degraded",
+            gettext_noop("Link degraded"),
+            gettext_noop(
                 "The verdict on a link is degraded: fewer lanes or a lower speed than both ends support, or too many"
-                " errors. It notifies nobody while the link is down or failing.", "Warning", 30.0),
+                " errors. It notifies nobody while the link is down or failing."
+            ),
+            "Warning",
+            30.0,
+        ),
         # Two walks: a device that resets itself is absent from one.
-        BuiltInRule(DEVICE_MISSING, "Device missing", "A device that was there is no longer in its chassis.",
-                "Critical", 30.0),
+        BuiltInRule(
+            DEVICE_MISSING,
+            gettext_noop("Device missing"),
+            gettext_noop("A device that was there is no longer in its chassis."),
+            "Critical",
+            30.0,
+        ),
         # Whoever changes a lab by hand and accepts it at once needs no message.
-        BuiltInRule(DRIFT, "Drifted from the approved state",
-                "A device, mode, cable or port is not as approved.", "Warning", 120.0),
+        BuiltInRule(
+            DRIFT,
+            gettext_noop("Drifted from the approved state"),
+            gettext_noop("A device, mode, cable or port is not as approved."),
+            "Warning",
+            120.0,
+        ),
         # Readings are written each minute; a database that is busy for another one loses nothing.
-        BuiltInRule("store_behind", "Readings are stored late",
-                "Readings wait for more than two minutes to be stored; they are kept in memory, which is limited.",
-                "Warning", 0.0),
-        BuiltInRule("disk_filling", "Disk nearly full",
-                "The disk with the site's data has little space left: when it is full, readings are dropped.",
-                "Critical", 0.0),
+        BuiltInRule(
+            "store_behind",
+            gettext_noop("Readings are stored late"),
+            gettext_noop(
+                "Readings wait for more than two minutes to be stored; they are kept in memory, which is limited."
+            ),
+            "Warning",
+            0.0,
+        ),
+        BuiltInRule(
+            "disk_filling",
+            gettext_noop("Disk nearly full"),
+            gettext_noop("The disk with the site's data has little space left: when it is full, readings are dropped."),
+            "Critical",
+            0.0,
+        ),
     )
-}  # fmt: skip
+}
 # Rules about the verdict on a link.
 LINK_RULES: Final = frozenset({"link_down", "link_degraded"})
 # Rules about conditions that are not measured: see telemetry.alerts.conditions.
@@ -195,10 +266,9 @@ def rule_cause(pk: int) -> str:
 def value_label(value: float | None, unit: str) -> str:
     """Return a value with its unit for display."""
     if value is None or math.isnan(value):
-        return "no value"
+        return _("no value")
     if unit == "state":
-        names = ("no link", "down", "starting", "training", "up")
-        return names[int(value)] if value in range(len(names)) else f"{value:g}"
+        return _(STATE_WORDS[int(value)]) if value in range(len(STATE_WORDS)) else f"{value:g}"
     if unit == "B/s":
         return f"{value / 1e9:.3g} GB/s"
     if unit in DECIMALS and abs(value) < 1e9:

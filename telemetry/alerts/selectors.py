@@ -21,6 +21,7 @@ from django.utils import timezone
 from accounts.models import User
 from core.errors import Invalid
 from core.forms import checked_instant
+from core.language import _, english, gettext_noop
 from core.text import parse_id
 from fabric.bmc.series import Quantity
 from fabric.inventory.models import Chassis, Device, Port
@@ -41,7 +42,7 @@ SORTS: Final = {
 }
 MAX_SEARCH_LENGTH = 200
 ALERT_PAGE: Final = "alerts:alert"
-THIS_SITE: Final = "This site"  # in place of a chassis
+THIS_SITE: Final = gettext_noop("This site")  # in place of a chassis
 MAX_ACTIVE_SHOWN = 5
 CSV_ROWS_PER_QUERY = 500
 ALERT_COLUMNS = (
@@ -80,15 +81,15 @@ class AlertFilter:
         sort = texts["sort"] or ("newest" if shown == "history" else "worst")
         _one_of(errors, "sort", sort, SORTS)
         if len(texts["q"]) > MAX_SEARCH_LENGTH:
-            errors["q"] = f"At most {MAX_SEARCH_LENGTH} characters."
+            errors["q"] = _("At most {most} characters.", most=MAX_SEARCH_LENGTH)
         ids = {name: _id(errors, name, given) for name in ("chassis", "device", "port", "rule")}
         # An offset's '+' that is not encoded in a URL arrives as a space.
         times = [texts[name].replace(" ", "+") if "T" in texts[name] else texts[name] for name in ("since", "until")]
         since, until = checked_instant(times[0], "since", errors), checked_instant(times[1], "until", errors)
         if since is not None and until is not None and until < since:
-            errors["until"] = "Give an end that is not before the begin."
+            errors["until"] = _("Give an end that is not before the begin.")
         if errors:
-            raise Invalid("The filter cannot be used.", errors=errors)
+            raise Invalid(_("The filter cannot be used."), errors=errors)
         return cls(
             show=shown, search=texts["q"], severity=texts["severity"], state=texts["state"], sort=sort,
             since=since, until=until, **ids,
@@ -120,7 +121,7 @@ class AlertFilter:
 
 def _one_of(errors: dict[str, str], name: str, text: str, known: Iterable[str]) -> None:
     if text and text not in known:
-        errors[name] = f"One of {', '.join(known)}."
+        errors[name] = _("One of {choices}.", choices=", ".join(known))
 
 
 def _id(errors: dict[str, str], name: str, given: Mapping[str, str]) -> int | None:
@@ -129,7 +130,7 @@ def _id(errors: dict[str, str], name: str, given: Mapping[str, str]) -> int | No
         return None
     found = parse_id(text)
     if not found:
-        errors[name] = "Give a whole number."
+        errors[name] = _("Give a whole number.")
     return found or None
 
 
@@ -202,8 +203,9 @@ def _rows_for(person: User, rows: Iterable[Alert]) -> list[Any]:
     for row in found:
         _prepare_for(person, row, devices, ports)
         row.level, row.value_words = level_of(row.severity), _value_label(row.value, row)
-        where = "" if row.object in {"chassis", "site"} else f" of {row.chassis.name}"
-        row.about = f"{row.subject_name}{where}"
+        row.about = row.subject_name
+        if row.object not in {"chassis", "site"}:
+            row.about = _("{part} of {chassis}", part=row.subject_name, chassis=row.chassis.name)
     return found
 
 
@@ -229,11 +231,26 @@ def alert_lines(person: User, rows: QuerySet[Alert]) -> Iterator[tuple[object, .
     pages = Paginator(rows, CSV_ROWS_PER_QUERY)
     for one in (view for page in pages for view in alert_views(person, page.object_list)):
         yield (
-            one.id, one.severity, one.state, one.title, one.subject_name, one.chassis.name, one.quantity, one.value,
-            one.worst_value, one.unit, one.threshold, _iso(one.since), _iso(one.fired_at), _iso(one.acknowledged_at),
-            one.acknowledged_by_name, one.acknowledged_note, _iso(one.resolved_at),
-            "yes" if one.is_silenced else "", "yes" if one.is_inhibited else "",
-        )  # fmt: skip
+            one.id,
+            one.severity,
+            one.state,
+            one.title,
+            english(one.subject_name),
+            english(one.chassis.name),
+            one.quantity,
+            one.value,
+            one.worst_value,
+            one.unit,
+            one.threshold,
+            _iso(one.since),
+            _iso(one.fired_at),
+            _iso(one.acknowledged_at),
+            one.acknowledged_by_name,
+            one.acknowledged_note,
+            _iso(one.resolved_at),
+            "yes" if one.is_silenced else "",
+            "yes" if one.is_inhibited else "",
+        )
 
 
 @dataclass(frozen=True)
@@ -306,11 +323,13 @@ def alert_problems(person: User, chassis_ids: Collection[int] | None) -> Iterato
         rows = rows.filter(chassis__in=chassis_ids)
     for row in _rows_for(person, AlertFilter(sort="worst").apply(rows)):
         pk = getattr(row, f"{row.object}_id", None)
+        quantity, threshold = _(row.quantity), _(row.threshold)
         # The value when it fired, beside the limit.
-        measured = f"{row.quantity} {row.value_words}, {row.threshold}" if row.value_words else row.quantity
+        measured = f"{quantity} {row.value_words}, {threshold}" if row.value_words else quantity
+        name = quantity or row.title_words
         yield Problem(
-            level=row.level, word=(row.quantity or row.title).lower(),
-            sentence=f"{row.title}: {row.about}{', ' if measured else ''}{measured}.",
+            level=row.level, word=name.lower() if name == english(name) else name,
+            sentence=f"{row.title_words}: {row.about}{', ' if measured else ''}{measured}.",
             page=ALERT_PAGE, pk=row.pk, chassis_id=row.chassis_id,
             explains=not row.cause.startswith("rule-"), about=(row.object, pk) if pk else None,
         )  # fmt: skip
@@ -334,7 +353,7 @@ def _prepare_for(person: User, row: Any, devices: set[int], ports: set[int]) -> 
     # A database may return NULL for a condition on a column without a value.
     row.is_silenced, row.is_inhibited = bool(row.is_silenced), bool(row.is_inhibited)
     if row.chassis is None:
-        row.chassis = Chassis(name=THIS_SITE)
+        row.chassis, row.subject_name = Chassis(name=_(THIS_SITE)), _(row.subject_name)
 
 
 def may_see_acknowledgement(person: User, row: Alert) -> bool:

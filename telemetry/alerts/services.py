@@ -21,6 +21,7 @@ from accounts.audit.actions import Action
 from accounts.audit.services import Target, audited
 from accounts.models import User
 from core.errors import Conflict, Forbidden, Invalid, NotFound
+from core.language import _, english, gettext_noop, joined
 from fabric.inventory.models import Chassis
 from telemetry.alerts.checks import ChassisFacts, unreachable_check
 from telemetry.alerts.engine import CheckTransition, Transition
@@ -36,10 +37,12 @@ logger = logging.getLogger(__name__)
 
 CheckIdentity = tuple[str, str]
 RANKS = {AlertSeverity.WARNING.value: 1, AlertSeverity.CRITICAL.value: 2}
-NOT_MEASURED = "It is no longer measured."
-NOT_ABOUT_IT = "Its rule no longer applies: the rule was changed, or its subject changed its tenant or place."
-RULE_ENDED = "Its rule was switched off, changed or deleted."
-NOT_POLLED = "An administrator switched off polling of the chassis."
+NOT_MEASURED = gettext_noop("It is no longer measured.")
+NOT_ABOUT_IT = gettext_noop(
+    "Its rule no longer applies: the rule was changed, or its subject changed its tenant or place."
+)
+RULE_ENDED = gettext_noop("Its rule was switched off, changed or deleted.")
+NOT_POLLED = gettext_noop("An administrator switched off polling of the chassis.")
 
 
 def transitions_record(*, chassis_id: int | None, changes: Sequence[CheckTransition]) -> None:
@@ -135,7 +138,7 @@ def _create_alert(change: CheckTransition, note: str) -> Alert:
         device_id=subject.device,
         port_id=subject.port,
         host_port_id=subject.host_port,
-        threshold=threshold_label(check)[:200],
+        threshold=english(threshold_label(check))[:200],
         value=_finite(change.value),
         worst_value=_finite(change.worst),
         note=note,
@@ -149,7 +152,7 @@ def threshold_label(check: Check) -> str:
     if check.key == "":
         return f"no answer for {check.terms.hold:g} s"
     if check.unit == "health":
-        return "not healthy"
+        return gettext_noop("not healthy")
     return check.terms.words(check.unit)
 
 
@@ -159,7 +162,7 @@ def _fire(row: Alert, change: CheckTransition) -> Alert:
     row.value, row.worst_value = _finite(change.value), _finite(change.worst)
     row.save(update_fields=["state", "fired_at", "value", "worst_value"])
     is_measured = row.series_key != "" and row.unit != "health" and row.value is not None
-    measured = f" {value_label(row.value, row.unit)}," if is_measured else ""
+    measured = f" {english(value_label(row.value, row.unit))}," if is_measured else ""
     text = f"{row.title}: {row.subject_name},{measured} {row.threshold}."
     _record_event(row, "AlertFiring", row.severity, text, row.fired_at)
     return row
@@ -221,7 +224,7 @@ CHECK_SECONDS = 10.0  # between two checks
 MAX_AHEAD_SECONDS = 60.0
 FORGET_SECONDS = 45  # after a pause of the checks this long, they start again
 STALE_SECONDS = 60.0  # duration of a walk, added to its period
-NO_WORKER = "No worker reads this chassis: check that the site's workers run."
+NO_WORKER = gettext_noop("No worker reads this chassis: check that the site's workers run.")
 
 
 def unread_chassis_check() -> None:
@@ -329,47 +332,52 @@ def alerts_acknowledge(*, person: User, alerts: Collection[int], note: str = "")
     note = note.replace("\0", "").strip()
     with audited(Action.ALERT_ACKNOWLEDGE, actor=person, target=Target(kind="alert")) as act:
         if not person.may_compose:
-            raise Forbidden("Viewers cannot acknowledge alerts: ask a user of your tenant, or an administrator.")
+            raise Forbidden(_("Viewers cannot acknowledge alerts: ask a user of your tenant, or an administrator."))
         if not alerts:
-            raise Invalid("Choose at least one alert.", errors={"alert_ids": "Give at least one id."})
+            raise Invalid(_("Choose at least one alert."), errors={"alert_ids": _("Give at least one id.")})
         if len(set(alerts)) > MAX_ACKNOWLEDGED:
             raise Invalid(
-                f"At most {MAX_ACKNOWLEDGED} at once.", errors={"alert_ids": f"At most {MAX_ACKNOWLEDGED} ids."}
+                _("At most {most} at once.", most=MAX_ACKNOWLEDGED),
+                errors={"alert_ids": _("At most {most} ids.", most=MAX_ACKNOWLEDGED)},
             )
         if len(note) > MAX_TEXT_LENGTH:
-            raise Invalid("The note is too long.", errors={"note": f"At most {MAX_TEXT_LENGTH} characters."})
+            raise Invalid(
+                _("The note is too long."), errors={"note": _("At most {most} characters.", most=MAX_TEXT_LENGTH)}
+            )
         visible = set(Alert.objects.visible_to(person).filter(pk__in=alerts).values_list("pk", flat=True))
         if len(visible) != len(set(alerts)):
-            raise NotFound("There is no such alert.")
+            raise NotFound(_("There is no such alert."))
         rows = list(Alert.objects.select_for_update().filter(pk__in=visible).order_by("pk"))
         results = [_acknowledge(row, person, note) for row in rows]
-        name = results[0].name if len(results) == 1 else f"{len(results)} alerts"
+        name = english(results[0].name) if len(results) == 1 else f"{len(results)} alerts"
         act.target = Target(kind="alert", id=",".join(str(one.alert) for one in results)[:64], name=name)
         act.after = {"acknowledged": [one.alert for one in results if not one.sentence], "note": note}
         if all(one.sentence for one in results):
-            sentences = [f"{one.name}: {one.sentence}" for one in results]
-            raise Conflict(" ".join(sentences[:5]), differences=sentences)
+            sentences = [joined((one.name, one.sentence), ": ") for one in results]
+            raise Conflict(joined(sentences[:5]), differences=sentences)
     return results
 
 
 def _acknowledge(row: Alert, person: User, note: str) -> AcknowledgeResult:
-    name = str(row)
+    name = joined((row.title_words, row.subject_name), ": ")
     match row.state:
         case Alert.State.RESOLVED:
-            when = f"{row.resolved_at:%H:%M:%S} UTC" if row.resolved_at else "meanwhile"
-            return AcknowledgeResult(row.pk, name, f"It was over at {when}.")
+            when = f"{row.resolved_at:%H:%M:%S} UTC" if row.resolved_at else "–"
+            return AcknowledgeResult(row.pk, name, _("It was over at {time}.", time=when))
         case Alert.State.ACKNOWLEDGED:
             if not may_see_acknowledgement(person, row):
-                return AcknowledgeResult(row.pk, name, "It was acknowledged before your tenant leased its subject.")
-            when = f"{row.acknowledged_at:%H:%M:%S} UTC" if row.acknowledged_at else "a moment ago"
-            return AcknowledgeResult(row.pk, name, f"{row.acknowledged_by_name} acknowledged it at {when}.")
+                sentence = _("It was acknowledged before your tenant leased its subject.")
+                return AcknowledgeResult(row.pk, name, sentence)
+            when = f"{row.acknowledged_at:%H:%M:%S} UTC" if row.acknowledged_at else "–"
+            sentence = _("{person} acknowledged it at {time}.", person=row.acknowledged_by_name, time=when)
+            return AcknowledgeResult(row.pk, name, sentence)
         case Alert.State.PENDING:
-            return AcknowledgeResult(row.pk, name, "It does not fire yet.")
+            return AcknowledgeResult(row.pk, name, _("It does not fire yet."))
     now = timezone.now()
     row.state, row.acknowledged_at, row.acknowledged_note = Alert.State.ACKNOWLEDGED, now, note
     row.acknowledged_by, row.acknowledged_by_name = person, person.get_username()
     row.save(update_fields=["state", "acknowledged_at", "acknowledged_note", "acknowledged_by", "acknowledged_by_name"])
-    text = f"{row.acknowledged_by_name} acknowledged '{name}'."
+    text = f"{row.acknowledged_by_name} acknowledged '{english(name)}'."
     _record_event(row, "AlertAcknowledged", "OK", text, now)
     _send_changed(row.chassis_id)
     return AcknowledgeResult(row.pk, name)

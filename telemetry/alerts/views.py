@@ -17,6 +17,7 @@ from accounts.visibility import row_or_404
 from core.database import natural
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
+from core.language import _, _n, gettext_noop
 from core.local_pages import next_page
 from core.text import parse_id
 from fabric.inventory.models import Chassis
@@ -33,12 +34,16 @@ from telemetry.alerts.selectors import (
 from telemetry.alerts.services import alerts_acknowledge
 
 ROWS_PER_PAGE = 50
-MAIL_CHOICES = (("", "of no alerts"), ("Critical", "of critical alerts"), ("Warning", "of all alerts"))
+MAIL_CHOICES = (
+    ("", gettext_noop("of no alerts")),
+    ("Critical", gettext_noop("of critical alerts")),
+    ("Warning", gettext_noop("of all alerts")),
+)
 FILTERS = ("q", "severity", "state", "chassis", "device", "port", "rule", "since", "until")
 
 
 @require_GET
-@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Alerts"))
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry(gettext_noop("Alerts")))
 def alerts(request: HttpRequest) -> HttpResponse:
     """List active alerts, worst first, or (`show=history`) resolved ones; filter, sort and `page` are in the URL."""
     person = person_of(request)
@@ -57,17 +62,22 @@ def alerts(request: HttpRequest) -> HttpResponse:
         "given": request.GET,
         "is_narrowed": any(request.GET.get(name) for name in FILTERS),
         "errors": errors,
-        "severities": AlertSeverity.values,
+        "severities": AlertSeverity.choices,
         "states": [one for one in Alert.State.choices if one[0] != Alert.State.RESOLVED],
         "chassis": Chassis.objects.visible_to(person).order_by(natural("name")),
         "may_acknowledge": any(view.may_acknowledge for view in views),
         "pending": person.is_administrator,
-        "mail_choices": MAIL_CHOICES if settings.EMAIL_IS_SENT else (),
+        "mail_choices": [(one, _(words)) for one, words in MAIL_CHOICES] if settings.EMAIL_IS_SENT else [],
         "own_mails": Route.objects.in_use().filter(person=person).values_list("severity", flat=True).first() or "",
         "silences": len(Silence.objects.visible_to(person).in_force()),
-        "sorts": (("worst", "worst first"), ("newest", "newest first"), ("oldest", "oldest first"),
-                  ("subject", "by part"), ("title", "by alert")),
-    }  # fmt: skip
+        "sorts": (
+            ("worst", _("worst first")),
+            ("newest", _("newest first")),
+            ("oldest", _("oldest first")),
+            ("subject", _("by part")),
+            ("title", _("by alert")),
+        ),
+    }
     return render(request, "telemetry/alerts/alerts.html", context, status=400 if errors else 200)
 
 
@@ -84,7 +94,7 @@ def alerts_csv(request: HttpRequest) -> Download:
 def alert(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one alert: the value, the threshold, the start, and who was notified."""
     person = person_of(request)
-    row = row_or_404(alert_rows(person), pk, "alert")
+    row = row_or_404(alert_rows(person), pk, gettext_noop("alert"))
     notifications = row.notifications.select_related("route", "fired_in", "resolved_in").order_by("route__name")
     silences = [
         one for one in Silence.objects.visible_to(person).in_force() if Alert.objects.filter(one.alerts(), pk=row.pk)
@@ -114,7 +124,8 @@ def acknowledge(request: HttpRequest) -> HttpResponse:
             messages.error(request, sentence)
     else:
         done = [one for one in results if not one.sentence]
-        messages.success(request, f"Acknowledged: {done[0].name if len(done) == 1 else f'{len(done)} alerts'}.")
+        name = done[0].name if len(done) == 1 else _n("{count} alert", "{count} alerts", len(done))
+        messages.success(request, _("Acknowledged: {name}.", name=name))
         for one in results:
             if one.sentence:
                 messages.warning(request, f"{one.name}: {one.sentence}")
@@ -131,8 +142,13 @@ def own_mails(request: HttpRequest) -> HttpResponse:
     except (Conflict, Invalid) as error:
         messages.error(request, error.sentence)
     else:
-        words = "of critical alerts" if row and row.severity == AlertSeverity.CRITICAL else "of all alerts"
-        messages.success(request, f"E-mail {words} goes to {person.email}." if row else "No more e-mail of alerts.")
+        if row is None:
+            sentence = _("No more e-mail of alerts.")
+        elif row.severity == AlertSeverity.CRITICAL:
+            sentence = _("E-mail of critical alerts goes to {address}.", address=person.email)
+        else:
+            sentence = _("E-mail of all alerts goes to {address}.", address=person.email)
+        messages.success(request, sentence)
     return redirect("alerts:alerts")
 
 
