@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,7 +15,7 @@ from core.zones import local_words
 from fabric.inventory.models import Device
 from telemetry.links.counters import FLAPPING
 from telemetry.links.models import LinkCount, LinkSpan
-from telemetry.links.rules import LINK_UP, LinkLevel
+from telemetry.links.rules import LINK_UP, REASON_WORDS, LinkLevel
 from telemetry.links.verdicts import far_end_name, link_name, link_place, port_parts
 
 LEVEL_LABELS = {
@@ -121,6 +122,19 @@ def _judged_at(row: Any) -> datetime | None:
     return at if row.held_since is None else max(at, row.held_since)
 
 
+REASON_PATTERNS = tuple(
+    (words, re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", re.escape(words)))) for words in REASON_WORDS
+)
+
+
+def _reason_words(stored: str) -> str:
+    """Return the sentence of a stored reason in the reader's language."""
+    for words, pattern in REASON_PATTERNS:
+        if found := pattern.fullmatch(stored):
+            return _(words, **found.groupdict())
+    return _(stored)
+
+
 def _reasons(row: Any, level: LinkLevel, judged_at: datetime | None) -> tuple[dict[str, str], ...]:
     if not row.chassis.enabled:
         sentence = NOT_POLLED
@@ -129,7 +143,7 @@ def _reasons(row: Any, level: LinkLevel, judged_at: datetime | None) -> tuple[di
     elif row.reasons is None:
         sentence = NOT_JUDGED
     else:
-        return tuple({**one, "sentence": _(one["sentence"])} for one in row.reasons)
+        return tuple({**one, "sentence": _reason_words(one["sentence"])} for one in row.reasons)
     words = _(sentence)
     if judged_at is not None:
         earlier = _(

@@ -84,6 +84,59 @@ THRESHOLDS: Final = {
     # The link was not reliable, and the cause may still exist.
     "fatal": Threshold(None, 1, None),
 }
+# Reasons with values: they are stored in English, and worded anew where pages show them.
+TRAINS: Final = gettext_noop("The link has been training for {duration} and does not come up.")
+LASTS_DOWN: Final = gettext_noop("The link has been down for {duration}, and it should be up.")
+NARROW: Final = gettext_noop("The link runs x{width}, although both ends support x{most}.")
+NARROWER_THAN_SET: Final = gettext_noop("The link runs x{width}, although its port is configured for x{most}.")
+SET_NARROW: Final = gettext_noop("The port is configured for x{width}; approved is x{approved}.")
+SLOW_LANES: Final = gettext_noop("The link runs slower than both ends support: {now} of {most} Gb/s a lane.")
+SLOW: Final = gettext_noop("The link runs slower than both ends support: {now} of {most}.")
+HOST_OFF: Final = gettext_noop("{host} is switched off.")
+MISSING: Final = gettext_noop("{device} has been missing from its slot since {time} UTC.")
+RATE_WORDS: Final = (
+    gettext_noop("{rate} replays/{unit}, {times} times the PCIe limit."),
+    gettext_noop("{rate} receive errors/{unit}, {times} times the PCIe limit."),
+    gettext_noop("{rate} corrected errors/{unit}, {times} times the PCIe limit."),
+)
+COUNT_WORDS: Final = {
+    "fatal_now": (
+        gettext_noop("{count} fatal error in the last hour."),
+        gettext_noop("{count} fatal errors in the last hour."),
+    ),
+    "non_fatal_now": (
+        gettext_noop("{count} non-fatal error in the last hour."),
+        gettext_noop("{count} non-fatal errors in the last hour."),
+    ),
+    "flaps": (
+        gettext_noop("It went down and up again {count} time in the last hour."),
+        gettext_noop("It went down and up again {count} times in the last hour."),
+    ),
+    "rollovers": (
+        gettext_noop("{count} packet needed the link to retrain in the last hour."),
+        gettext_noop("{count} packets needed the link to retrain in the last hour."),
+    ),
+    "flow": (
+        gettext_noop("{count} flow control time-out in the last hour."),
+        gettext_noop("{count} flow control time-outs in the last hour."),
+    ),
+    "recoveries": (
+        gettext_noop("It retrained {count} time in the last hour."),
+        gettext_noop("It retrained {count} times in the last hour."),
+    ),
+    "fatal": (
+        gettext_noop("{count} fatal error since the last reset."),
+        gettext_noop("{count} fatal errors since the last reset."),
+    ),
+    "non_fatal": (
+        gettext_noop("{count} non-fatal error since the last reset."),
+        gettext_noop("{count} non-fatal errors since the last reset."),
+    ),
+}
+REASON_WORDS: Final = (
+    TRAINS, LASTS_DOWN, NARROW, NARROWER_THAN_SET, SET_NARROW, SLOW_LANES, SLOW, HOST_OFF, MISSING,
+    *RATE_WORDS, *(words for forms in COUNT_WORDS.values() for words in forms),
+)  # fmt: skip
 SENT_COUNTERS = ("ReplayCount", "NAKReceivedCount")
 RECEIVED_COUNTERS = ("NAKSentCount", "BadTLPCount", "BadDLLPCount")
 
@@ -225,24 +278,22 @@ def _state_reasons(facts: LinkFacts, now: float) -> Iterator[Reason]:
         yield Reason(
             "training",
             LinkLevel.DOWN,
-            f"The link has been training for {english(duration_label(lasts))} and does not come up.",
+            TRAINS.format(duration=english(duration_label(lasts))),
         )
     elif lasts >= SETTLING_SECONDS:
-        yield Reason(
-            "down", LinkLevel.DOWN, f"The link has been down for {english(duration_label(lasts))}, and it should be up."
-        )
+        yield Reason("down", LinkLevel.DOWN, LASTS_DOWN.format(duration=english(duration_label(lasts))))
 
 
 def _width_reasons(facts: LinkFacts) -> Iterator[Reason]:
     capable = min((one for one in (facts.max_width, facts.device_lanes) if one), default=None)
     expected = min((one for one in (capable, facts.configured_width) if one), default=None)
     if facts.width and expected and facts.width < expected:
-        why = "both ends support" if expected == capable else "its port is configured for"
-        yield Reason("width", LinkLevel.DEGRADED, f"The link runs x{facts.width}, although {why} x{expected}.")
+        words = NARROW if expected == capable else NARROWER_THAN_SET
+        yield Reason("width", LinkLevel.DEGRADED, words.format(width=facts.width, most=expected))
     if facts.configured_width and facts.approved_width and facts.configured_width < facts.approved_width:
         yield Reason(
             "configured", LinkLevel.WATCH,
-            f"The port is configured for x{facts.configured_width}; approved is x{facts.approved_width}.",
+            SET_NARROW.format(width=facts.configured_width, approved=facts.approved_width),
         )  # fmt: skip
 
 
@@ -257,8 +308,10 @@ def _speed_reasons(facts: LinkFacts) -> Iterator[Reason]:
     lane = facts.speed_gbps / facts.width
     if maxima and lane < LINK_SPEED_TOLERANCE * min(maxima):
         now, can = pcie_generation(lane), pcie_generation(min(maxima))
-        words = f"{now} of {can}" if now and now != can else f"{lane:.3g} of {min(maxima):.3g} Gb/s a lane"
-        yield Reason("speed", LinkLevel.DEGRADED, f"The link runs slower than both ends support: {words}.")
+        sentence = SLOW_LANES.format(now=f"{lane:.3g}", most=f"{min(maxima):.3g}")
+        if now and now != can:
+            sentence = SLOW.format(now=now, most=can)
+        yield Reason("speed", LinkLevel.DEGRADED, sentence)
 
 
 def _rate_reasons(facts: LinkFacts, sent: float, received: float, correctable: float) -> Iterator[Reason]:
@@ -278,26 +331,25 @@ def _rate_reasons(facts: LinkFacts, sent: float, received: float, correctable: f
 def _count_reasons(facts: LinkFacts) -> Iterator[Reason]:
     hour, reset = facts.hour, facts.since_reset
     found = (
-        ("fatal_now", hour.get("FatalErrorCount", 0), "{} fatal error{s} in the last hour."),
-        ("non_fatal_now", hour.get("NonFatalErrorCount", 0), "{} non-fatal error{s} in the last hour."),
-        ("flaps", facts.flaps, "It went down and up again {} time{s} in the last hour."),
-        ("rollovers", hour.get("ReplayRolloverCount", 0),
-         "{} packet{s} needed the link to retrain in the last hour."),
-        ("flow", hour.get("FlowControlTimeoutErrors", 0), "{} flow control time-out{s} in the last hour."),
-        ("recoveries", hour.get("L0ToRecoveryCount", 0), "It retrained {} time{s} in the last hour."),
-    )  # fmt: skip
+        ("fatal_now", hour.get("FatalErrorCount", 0)),
+        ("non_fatal_now", hour.get("NonFatalErrorCount", 0)),
+        ("flaps", facts.flaps),
+        ("rollovers", hour.get("ReplayRolloverCount", 0)),
+        ("flow", hour.get("FlowControlTimeoutErrors", 0)),
+        ("recoveries", hour.get("L0ToRecoveryCount", 0)),
+    )
     codes = set()
-    for code, count, words in found:
+    for code, count in found:
         level = THRESHOLDS[code].level(count)
         if level is not LinkLevel.HEALTHY:
             codes.add(code)
-            yield Reason(code, level, words.format(f"{count:,}", s="" if count == 1 else "s"))
-    for code, name, word in (("fatal", "FatalErrorCount", "fatal"), ("non_fatal", "NonFatalErrorCount", "non-fatal")):
+            yield Reason(code, level, COUNT_WORDS[code][count != 1].format(count=f"{count:,}"))
+    for code, name in (("fatal", "FatalErrorCount"), ("non_fatal", "NonFatalErrorCount")):
         count = reset.get(name, 0)
         level = THRESHOLDS[code].level(count)
         # Those of the last hour are reported already.
         if level is not LinkLevel.HEALTHY and f"{code}_now" not in codes:
-            yield Reason(code, level, f"{count:,} {word} error{'' if count == 1 else 's'} since the last reset.")
+            yield Reason(code, level, COUNT_WORDS[code][count != 1].format(count=f"{count:,}"))
 
 
 def rate_label(rate: float, events: str) -> str:

@@ -19,7 +19,18 @@ from fabric.operations.models import Operation
 from telemetry.events.services import event_record
 from telemetry.links.counters import DOWN_STATES, FLAPPING
 from telemetry.links.models import LinkCount, LinkMinute, LinkSpan, LinkVerdict
-from telemetry.links.rules import HOUR, LINK_UP, MINUTE, RANKS, RATE_SECONDS, HealthVerdict, LinkFacts, LinkLevel
+from telemetry.links.rules import (
+    HOST_OFF,
+    HOUR,
+    LINK_UP,
+    MINUTE,
+    MISSING,
+    RANKS,
+    RATE_SECONDS,
+    HealthVerdict,
+    LinkFacts,
+    LinkLevel,
+)
 
 # Operations that ended within this time may have caused a link's latest change.
 OPERATION_GRACE = timedelta(seconds=15)
@@ -173,7 +184,7 @@ def _idle_reason(port: Port, device: Device | None, host_port: HostPort | None) 
     if host_port is not None:
         if host_port.host is None:
             return gettext_noop("No host is cabled to it.")
-        return f"{host_port.host.name} is switched off." if host_port.host.power_state in OFF_STATES else ""
+        return HOST_OFF.format(host=host_port.host.name) if host_port.host.power_state in OFF_STATES else ""
     if device is None:
         return (
             gettext_noop("Its slot is empty.")
@@ -191,7 +202,7 @@ def _missing_reason(device: Device | None) -> str:
         return ""
     if device.tenant_id is None and device.approved_host_port_id is None:
         return ""
-    return f"{device.name} has been missing from its slot since {device.missing_since:%Y-%m-%d %H:%M:%S} UTC."
+    return MISSING.format(device=device.name, time=f"{device.missing_since:%Y-%m-%d %H:%M:%S}")
 
 
 LINK_WORSE, LINK_BETTER = "FalconWeb.1.0.LinkWorse", "FalconWeb.1.0.LinkBetter"

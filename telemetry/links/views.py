@@ -11,7 +11,7 @@ from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
+from django.utils import timezone, translation
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
@@ -20,7 +20,7 @@ from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Unavailable
-from core.language import _, english, gettext_noop
+from core.language import SOURCE_LANGUAGE, _, english, gettext_noop
 from core.text import parse_id
 from fabric.inventory.models import Device, HostPort, Port
 from fabric.inventory.port_counters import port_reset_counters
@@ -84,7 +84,7 @@ def links(request: HttpRequest) -> HttpResponse:
         "filtered": filters,
         "choices": selectors.filter_choices(person),
         "levels": [(level.value, _(words)) for level, (_mark, words) in presentation.LEVEL_LABELS.items()],
-        "kinds": [(kind, _(words)) for kind, words in presentation.KIND_LABELS.items()],
+        "kinds": [(kind, _(str(words))) for kind, words in presentation.KIND_LABELS.items()],
         "columns": [_column(name, link_filter.sort) for name in selectors.SORTS],
     }
     return render(request, "telemetry/links/links.html", context)
@@ -196,12 +196,14 @@ def _visible_span(span: Any, visible_from: Any) -> Any:
 
 
 def _csv_row(view: presentation.LinkView) -> tuple[object, ...]:
+    with translation.override(SOURCE_LANGUAGE):
+        kind = str(view.kind_label)
     return (
         english(view.name),
         view.port_name,
         view.chassis_name,
         view.drawer_name,
-        view.kind_label,
+        kind,
         view.far_end,
         view.tenant_name,
         view.level,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+from telemetry.links.presentation import REASON_PATTERNS
 from telemetry.links.rules import (
     MIN_EVENTS,
     RANKS,
@@ -130,6 +132,14 @@ def test_the_sentences_say_what_is_wrong() -> None:
     }
     lying = judge_link(LinkFacts(**{**GOOD, **DOWN, "state_since": NOW - 7300}), now=NOW)
     assert lying.reasons[0].sentence == "The link has been down for 2 h, and it should be up."
+
+
+def test_every_reason_with_values_is_known_to_translators() -> None:
+    judged = (judge_link(LinkFacts(**{**GOOD, **facts}), now=NOW) for _, facts, _, _ in CASES)
+    sentences = {one.sentence for verdict in judged for one in verdict.reasons} - {"GPU 1 is gone."}
+    with_values = [one for one in sentences if re.search(r"\d", one)]
+    assert len(with_values) > 10
+    assert [one for one in with_values if not any(found.fullmatch(one) for _, found in REASON_PATTERNS)] == []
 
 
 def test_a_healthy_idle_link_says_why_it_is_down() -> None:
