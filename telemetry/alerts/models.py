@@ -17,7 +17,16 @@ from core.credentials import SecretHolder
 from core.language import _, gettext_noop
 from core.week import WeeklyTimes
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
-from telemetry.alerts.rules import BUILT_IN_RULES, LINK_RULES, SCOPES, AlertScope, Condition, Terms, duration_label
+from telemetry.alerts.rules import (
+    BUILT_IN_RULES,
+    LINK_RULES,
+    SCOPES,
+    AlertScope,
+    Condition,
+    Terms,
+    duration_label,
+    threshold_words,
+)
 
 MAX_TEXT_LENGTH = 2000
 
@@ -229,6 +238,11 @@ class Alert(models.Model):
     def title_words(self) -> str:
         """Its title in the reader's language; an own rule has the name that it was given."""
         return self.title if self.cause.startswith("rule-") else _(self.title)
+
+    @property
+    def threshold_words(self) -> str:
+        """Its threshold in the reader's language."""
+        return threshold_words(self.threshold)
 
     @property
     def lasted(self) -> str:

@@ -263,6 +263,19 @@ def rule_cause(pk: int) -> str:
     return f"rule-{pk}"
 
 
+def threshold_words(stored: str) -> str:
+    """Return a stored threshold, such as 'above 85 °C for 30 s', in the reader's language, as far as it is of Terms."""
+    condition, _for, duration = stored.partition(" for ")
+    text = _(condition)
+    for words in LIMIT_WORDS.values():
+        start = words.removesuffix("{limit}")
+        if condition.startswith(start):
+            text = _(words, limit=_(condition.removeprefix(start)))
+    if text == condition:
+        return stored
+    return _("{condition} for {duration}", condition=text, duration=duration) if duration else text
+
+
 def value_label(value: float | None, unit: str) -> str:
     """Return a value with its unit for display."""
     if value is None or math.isnan(value):

@@ -323,7 +323,7 @@ def alert_problems(person: User, chassis_ids: Collection[int] | None) -> Iterato
         rows = rows.filter(chassis__in=chassis_ids)
     for row in _rows_for(person, AlertFilter(sort="worst").apply(rows)):
         pk = getattr(row, f"{row.object}_id", None)
-        quantity, threshold = _(row.quantity), _(row.threshold)
+        quantity, threshold = _(row.quantity), row.threshold_words
         # The value when it fired, beside the limit.
         measured = f"{quantity} {row.value_words}, {threshold}" if row.value_words else quantity
         name = quantity or row.title_words

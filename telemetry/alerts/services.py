@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 CheckIdentity = tuple[str, str]
 RANKS = {AlertSeverity.WARNING.value: 1, AlertSeverity.CRITICAL.value: 2}
+NO_ANSWER = gettext_noop("no answer")
 NOT_MEASURED = gettext_noop("It is no longer measured.")
 NOT_ABOUT_IT = gettext_noop(
     "Its rule no longer applies: the rule was changed, or its subject changed its tenant or place."
@@ -150,7 +151,7 @@ def threshold_label(check: Check) -> str:
     if check.threshold:
         return check.threshold
     if check.key == "":
-        return f"no answer for {check.terms.hold:g} s"
+        return f"{NO_ANSWER} for {check.terms.hold:g} s"
     if check.unit == "health":
         return gettext_noop("not healthy")
     return check.terms.words(check.unit)
