@@ -52,7 +52,7 @@ def notices_for(person: User) -> dict[str, Any]:
             {
                 "url": reverse("alerts:alert", args=[one.id]),
                 "severity": one.severity,
-                "title": one.title,
+                "title": one.title_words,
                 "subject": one.about,
                 "value": one.value_words,
                 "acknowledged": one.state == "acknowledged",
