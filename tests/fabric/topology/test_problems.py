@@ -80,6 +80,10 @@ def test_an_alert_of_a_device_is_its_problem_until_it_is_resolved(lab: Lab) -> N
             "fabric:slot": [lab.device.slot_id], "fabric:port": [lab.device.slot.port_id if lab.device.slot else 0],
         }  # fmt: skip
         assert word in page_text(lab.clients["owner"].get(reverse(page, args=pks.get(page)), query)), page
+    fan = {"cause": "fan_failed", "title": "Fan failed", "quantity": "Fan 2", "unit": "health", "value": 1.0}
+    name = lab.device.chassis.name
+    Alert.objects.filter(pk=alert.pk).update(object="chassis", subject_name=name, device=None, **fan)
+    assert f"Fan failed: {name}, Fan 2." in {one.sentence for one in seen_by("administrator")}
     Alert.objects.filter(pk=alert.pk).update(state="resolved")
     assert alert.pk not in {one.pk for one in seen_by("administrator") if one.page == "alerts:alert"}
 
