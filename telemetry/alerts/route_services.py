@@ -23,6 +23,7 @@ from core.endpoints import syslog_endpoint, webhook_endpoint
 from core.errors import Conflict, Invalid
 from core.language import _, english, gettext_noop, joined
 from core.week import WEEK
+from core.zones import local_words
 from telemetry.alerts.messages import build_notification
 from telemetry.alerts.models import AlertSeverity, Delivery, Route, Rule, Silence
 from telemetry.alerts.rule_services import SCOPE_COLUMNS, SCOPE_FIELDS, clean_text, refuse_field, save_named, scope_set
@@ -143,7 +144,7 @@ def delivery_retry(*, person: User, delivery: Delivery) -> Delivery:
             Delivery.objects.select_for_update(of=("self",)), delivery.pk, gettext_noop("delivery")
         )
         if row.state == Delivery.State.DELIVERED:
-            raise Conflict(_("It arrived at {time:%Y-%m-%d %H:%M:%S} UTC.", time=row.delivered_at))
+            raise Conflict(_("It arrived at {time}.", time=local_words(row.delivered_at)))
         act.before = {"state": row.state}
         now = timezone.now()
         if row.state == Delivery.State.FAILED:
@@ -299,7 +300,7 @@ def silence_end(*, person: User, silence: Silence) -> Silence:
         row: Silence = row_or_404(Silence.objects.select_for_update(of=("self",)), silence.pk, gettext_noop("silence"))
         now = timezone.now()
         if row.ends_at <= now:
-            raise Conflict(_("It was over at {time:%Y-%m-%d %H:%M:%S} UTC.", time=row.ends_at))
+            raise Conflict(_("It was over at {time}.", time=local_words(row.ends_at)))
         act.before, act.after = {"ends_at": row.ends_at.isoformat()}, {"ends_at": now.isoformat()}
         row.ends_at = now
         row.starts_at = min(row.starts_at, now)

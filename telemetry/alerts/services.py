@@ -22,6 +22,7 @@ from accounts.audit.services import Target, audited
 from accounts.models import User
 from core.errors import Conflict, Forbidden, Invalid, NotFound
 from core.language import _, english, gettext_noop, joined
+from core.zones import CLOCK, local_words
 from fabric.inventory.models import Chassis
 from telemetry.alerts.checks import ChassisFacts, unreachable_check
 from telemetry.alerts.engine import CheckTransition, Transition
@@ -363,13 +364,13 @@ def _acknowledge(row: Alert, person: User, note: str) -> AcknowledgeResult:
     name = joined((row.title_words, row.subject_name), ": ")
     match row.state:
         case Alert.State.RESOLVED:
-            when = f"{row.resolved_at:%H:%M:%S} UTC" if row.resolved_at else "–"
+            when = local_words(row.resolved_at, CLOCK) if row.resolved_at else "–"
             return AcknowledgeResult(row.pk, name, _("It was over at {time}.", time=when))
         case Alert.State.ACKNOWLEDGED:
             if not may_see_acknowledgement(person, row):
                 sentence = _("It was acknowledged before your tenant leased its subject.")
                 return AcknowledgeResult(row.pk, name, sentence)
-            when = f"{row.acknowledged_at:%H:%M:%S} UTC" if row.acknowledged_at else "–"
+            when = local_words(row.acknowledged_at, CLOCK) if row.acknowledged_at else "–"
             sentence = _("{person} acknowledged it at {time}.", person=row.acknowledged_by_name, time=when)
             return AcknowledgeResult(row.pk, name, sentence)
         case Alert.State.PENDING:
