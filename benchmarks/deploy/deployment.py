@@ -29,16 +29,18 @@ from benchmarks.deploy.redaction import RedactedRequest, redact_secrets
 from benchmarks.deploy.request import SCHEDULERS, DeploymentRequest, DeploymentTarget, FieldNote, FieldNotes, Scheduler
 from benchmarks.deploy.short_form import read_short
 from benchmarks.model import Belief
-from benchmarks.model.prediction import Prediction
+from benchmarks.model.prediction import TERM_LABELS, Prediction
 from benchmarks.model.topology import Topology
 from core.errors import FalconWebError, Invalid
+from core.language import _, _n, gettext_noop, joined
 from core.strict_json import InvalidDocument, loads_strict
 
 MAX_REQUEST_BYTES: Final = 256 * 2**10
 RequestFormat = Literal["modak", "short"]
 FILE_NAMES: Final = {
-    "apptainer": ("container.def", "Apptainer definition"), "docker": ("Dockerfile", "Dockerfile"),
-    "slurm": ("job.slurm", "Slurm script"), "torque": ("job.pbs", "Torque script"), "bash": ("job.sh", "Bash script"),
+    "apptainer": ("container.def", gettext_noop("Apptainer definition")), "docker": ("Dockerfile", "Dockerfile"),
+    "slurm": ("job.slurm", gettext_noop("Slurm script")), "torque": ("job.pbs", gettext_noop("Torque script")),
+    "bash": ("job.sh", gettext_noop("Bash script")),
 }  # fmt: skip
 
 
@@ -46,7 +48,7 @@ class DeploymentRequestError(Invalid):
     """A request was refused: `errors` has a sentence for each JSON pointer, `notes` the treatment of all fields."""
 
     def __init__(self, errors: Mapping[str, str], notes: tuple[FieldNote, ...] = (), request: str = "") -> None:
-        super().__init__("The request cannot be deployed: a field of it is wrong.", errors=dict(errors))
+        super().__init__(_("The request cannot be deployed: a field of it is wrong."), errors=dict(errors))
         self.errors, self.notes, self.request = dict(errors), notes, request
 
 
@@ -138,22 +140,24 @@ def deploy(
 
 def _parse_request(text: str) -> _ParsedRequest:
     if len(text.encode("utf-8", "surrogatepass")) > MAX_REQUEST_BYTES:
-        raise DeploymentRequestError({"/": f"The request is larger than {MAX_REQUEST_BYTES // 1024} KiB."})
+        raise DeploymentRequestError({"/": _("The request is larger than {size} KiB.", size=MAX_REQUEST_BYTES // 1024)})
     try:
         plain: Any = loads_strict(text)
     except InvalidDocument as error:
         raise DeploymentRequestError({f"/{error.where.replace('.', '/')}": error.sentence}) from error
     if not isinstance(plain, dict):
-        raise DeploymentRequestError({"/": "A request must be a JSON object."})
+        raise DeploymentRequestError({"/": _("A request must be a JSON object.")})
     taken = redact_secrets(plain)
     notes = FieldNotes()
     for name, pointer in taken.names.items():
-        notes.note(pointer, "used", f"A secret, stored nowhere: ${{{name}}} replaces it. Set {name} for the job.")
+        notes.note(
+            pointer, "used", _("A secret, stored nowhere: ${{{name}}} replaces it. Set {name} for the job.", name=name)
+        )
     form: RequestFormat = "modak" if "job" in plain else "short"
     request = (read_modak if form == "modak" else read_short)(taken.plain, notes)
     if request.job.scheduler == "bash" and request.job.nodes > 1:
         pointer = "/job/job_options/node_count" if form == "modak" else "/nodes"
-        notes.note(pointer, "refused", "A bash script runs on one node: use slurm or torque for more.")
+        notes.note(pointer, "refused", _("A bash script runs on one node: use slurm or torque for more."))
     return _ParsedRequest(form, request, notes, taken)
 
 
@@ -162,10 +166,10 @@ def _refuse_persisted_secrets(read: _ParsedRequest) -> None:
     for name, text in kept.items():
         if set(variable_references([text])) & set(read.taken.names):
             pointer = f"/job/application/build/{name}" if name == "build_command" else f"/job/application/{name}"
-            read.notes.note(pointer, "refused", "A secret in it would stay in the container: remove it.")
+            read.notes.note(pointer, "refused", _("A secret in it would stay in the container: remove it."))
     for place, package in enumerate(read.request.packages):
         if variable_references([package]):
-            read.notes.note(f"/packages/{place}", "refused", "A secret in it would stay in the container.")
+            read.notes.note(f"/packages/{place}", "refused", _("A secret in it would stay in the container."))
 
 
 def _target_topology(read: _ParsedRequest, find_topology: Callable[[DeploymentTarget], Topology]) -> Topology | None:
@@ -186,14 +190,26 @@ def _apply_devices(
 ) -> tuple[DeploymentRequest, Topology]:
     """Return the request with the GPUs of a topology, and the topology reduced to the requested GPUs."""
     available, requested = len(topology.accelerators), request.job.gpus
-    where = topology.host or topology.name or "the topology"
+    where = topology.host or topology.name or _("the topology")
     if requested and requested > available:
         pointer = "/job/job_options/request_gpus" if read.form == "modak" else "/gpus"
-        sentence = f"{requested} GPUs are requested, but {where} has {available}. Name a composition that has them."
+        sentence = _n(
+            "{count} GPU is requested, but {where} has {available}. Name a composition that has it.",
+            "{count} GPUs are requested, but {where} has {available}. Name a composition that has them.",
+            requested,
+            where=where,
+            available=available,
+        )
         read.notes.note(pointer, "refused", sentence)
         return request, topology
     if not requested and available:
-        reasons.append(f"All {available} GPUs of {where} are used: the request names no number.")
+        reasons.append(
+            _(
+                "All {available} GPUs of {where} are used: the request names no number.",
+                available=available,
+                where=where,
+            )
+        )
         request = replace(request, job=replace(request.job, gpus=available))
     count = request.job.gpus or 0
     if request.spec is not None:
@@ -208,10 +224,11 @@ def _evaluation(
 ) -> OptionEvaluation:
     if request.spec is not None and topology is not None:
         return evaluate_options(request.spec, topology, find_belief(), fixed=request.fixed)
-    missing = "host, composition or topology of this site."
     if request.spec is None:
-        missing = "workload of the catalogue, and none can be guessed."
-    return OptionEvaluation(why_not=f"No prediction: the request names no {missing}")
+        why_not = _("No prediction: the request names no workload of the catalogue, and none can be guessed.")
+    else:
+        why_not = _("No prediction: the request names no host, composition or topology of this site.")
+    return OptionEvaluation(why_not=why_not)
 
 
 def _deployment_files(
@@ -224,7 +241,7 @@ def _deployment_files(
     order = [request.job.scheduler, "apptainer", "docker", *SCHEDULERS]
     return [
         DeploymentFile(
-            kind=kind, name=FILE_NAMES[kind][0], title=FILE_NAMES[kind][1], text=texts[kind],
+            kind=kind, name=FILE_NAMES[kind][0], title=_(FILE_NAMES[kind][1]), text=texts[kind],
             is_wanted=kind in {request.job.scheduler, "apptainer", "docker"},
         )
         for kind in dict.fromkeys(order)
@@ -238,54 +255,90 @@ def _reasons(
     """Return the reasons for the contents of the files, a sentence each."""
     found = [_container_reason(request), _launch_reason(request, launch)]
     if launch.threads:
-        reason = "as requested" if request.threads else f"{launch.cores} cores over {launch.processes} processes"
-        found.append(f"OMP_NUM_THREADS is {launch.threads}: {reason}.")
+        reason = (
+            _("as requested")
+            if request.threads
+            else _("{cores} cores over {processes} processes", cores=launch.cores, processes=launch.processes)
+        )
+        found.append(_("OMP_NUM_THREADS is {threads}: {reason}.", threads=launch.threads, reason=reason))
     if weighed.gains and launch.unfilled:
         names = ", ".join(launch.unfilled)
         found.append(
-            f"The command has no placeholder for {names}: set the values in your program, or write "
-            f"{{{launch.unfilled[0]}}} into the command."
+            _(
+                "The command has no placeholder for {names}: set the values in your program, or write {{{unfilled}}} "
+                "into the command.",
+                names=names,
+                unfilled=launch.unfilled[0],
+            )
         )
     if weighed.does_not_fit:
-        found.append(f"The model predicts that it does not run: {weighed.does_not_fit}")
+        found.append(_("The model predicts that it does not run: {reason}", reason=weighed.does_not_fit))
     if weighed.prediction is not None:
-        found += [f"{term.name.capitalize()}: {term.why}" for term in weighed.prediction.terms]
+        found += [joined([_(TERM_LABELS[term.name]), term.why], ": ") for term in weighed.prediction.terms]
         if request.job.nodes > 1:
-            found.append("Predictions cover one node: the model has no network between nodes.")
+            found.append(_("Predictions cover one node: the model has no network between nodes."))
     if any(SHELL_OPERATORS.search(one) for one in request.command):
         found.append(
-            "Shell operators in the command are passed as arguments: put a pipeline into a script, and run that."
+            _("Shell operators in the command are passed as arguments: put a pipeline into a script, and run that.")
         )
     if copies_source(request):
         found.append(
-            "The source needs a secret: clone it into the folder 'source' before building; it is copied from there."
+            _("The source needs a secret: clone it into the folder 'source' before building; it is copied from there.")
         )
     if taken.names:
-        found.append(f"Set {', '.join(taken.names)} where you submit the job: the files do not contain the secrets.")
-    found.append("With an empty CONTAINER the script runs without a container.")
+        found.append(
+            _(
+                "Set {names} where you submit the job: the files do not contain the secrets.",
+                names=", ".join(taken.names),
+            )
+        )
+    found.append(_("With an empty CONTAINER the script runs without a container."))
     return [one for one in found if one]
 
 
 def _container_reason(request: DeploymentRequest) -> str:
     if request.image:
-        return f"The container is based on {request.image}, as requested."
-    version = f" {request.framework_version}" if request.framework_version else ", the newest: name a version to pin it"
-    return f"The container is based on {BASE_IMAGE}, with PyTorch{version}. Its wheels include CUDA."
+        return _("The container is based on {image}, as requested.", image=request.image)
+    if request.framework_version:
+        return _(
+            "The container is based on {image}, with PyTorch {version}. Its wheels include CUDA.",
+            image=BASE_IMAGE,
+            version=request.framework_version,
+        )
+    return _(
+        "The container is based on {image}, with PyTorch, the newest: name a version to pin it. Its wheels include "
+        "CUDA.",
+        image=BASE_IMAGE,
+    )
 
 
 def _launch_reason(request: DeploymentRequest, launch: LaunchCommand) -> str:
     if launch.kind == "torchrun":
-        where = f" on each of {request.job.nodes} nodes" if request.job.nodes > 1 else ""
-        requested, unused = request.job.processes, ""
-        if requested and requested != launch.processes:
-            unused = f" The {requested} requested processes a node are not started: each GPU has one."
-        return (
-            f"torchrun starts {launch.processes} processes{where}, one a GPU, and passes each its rank: the program "
-            f"must use them (DistributedDataParallel).{unused}"
+        requested = request.job.processes
+        if request.job.nodes > 1:
+            started = _(
+                "torchrun starts {processes} processes on each of {nodes} nodes, one a GPU, and passes each its rank: "
+                "the program must use them (DistributedDataParallel).",
+                processes=launch.processes,
+                nodes=request.job.nodes,
+            )
+        else:
+            started = _(
+                "torchrun starts {processes} processes, one a GPU, and passes each its rank: the program must use them "
+                "(DistributedDataParallel).",
+                processes=launch.processes,
+            )
+        if not requested or requested == launch.processes:
+            return started
+        unused = _n(
+            "The {count} requested process a node is not started: each GPU has one.",
+            "The {count} requested processes a node are not started: each GPU has one.",
+            requested,
         )
+        return joined([started, unused])
     if launch.kind == "mpi":
-        return f"MPI starts {launch.tasks} ranks on each node."
+        return _("MPI starts {tasks} ranks on each node.", tasks=launch.tasks)
     several = (request.job.gpus or 0) * request.job.nodes > 1
-    return "The command is started once, unchanged" + (
-        ": it is not a Python program, and must use all GPUs by itself." if several else "."
-    )
+    if several:
+        return _("The command is started once, unchanged: it is not a Python program, and must use all GPUs by itself.")
+    return _("The command is started once, unchanged.")

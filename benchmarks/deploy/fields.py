@@ -9,8 +9,9 @@ from typing import Final
 
 from benchmarks.deploy.request import SCHEDULERS
 from benchmarks.workloads.catalogue import CATALOGUE
+from core.language import _, gettext_noop
 
-SCHEDULER_LABELS: Final = {"slurm": "Slurm", "torque": "Torque", "bash": "bash, no queue"}
+SCHEDULER_LABELS: Final = {"slurm": "Slurm", "torque": "Torque", "bash": gettext_noop("bash, no queue")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,22 +29,27 @@ class JobField:
 
 # Name, label, help, and whether it is shown at once.
 JOB_FIELDS: Final = (
-    ("command", "Command", "{batch}, {precision}, {loader_workers} and {devices} in it are filled in.", True),
-    ("scheduler", "Scheduler", "", True),
-    ("workload", "Workload", "For predictions; guessed from the command if empty.", True),
-    ("host", "Host", "For predictions: with what is attached to it now.", True),
-    ("gpus", "GPUs", "A node.", True),
-    ("time", "Time limit", "Such as 12:00:00.", True),
-    ("name", "Name", "", False),
-    ("nodes", "Nodes", "", False),
-    ("cores", "Cores", "A node.", False),
-    ("memory", "Memory", "A node, such as 64G.", False),
-    ("queue", "Queue", "", False),
-    ("account", "Account", "", False),
-    ("output", "Output file", "", False),
-    ("data", "Data", "A folder, mounted at the same path.", False),
-    ("image", "Image", "The container's base.", False),
-    ("framework_version", "PyTorch version", "Such as 2.4.0.", False),
+    (
+        "command",
+        gettext_noop("Command"),
+        gettext_noop("{batch}, {precision}, {loader_workers} and {devices} in it are filled in."),
+        True,
+    ),
+    ("scheduler", gettext_noop("Scheduler"), "", True),
+    ("workload", gettext_noop("Workload"), gettext_noop("For predictions; guessed from the command if empty."), True),
+    ("host", gettext_noop("Host"), gettext_noop("For predictions: with what is attached to it now."), True),
+    ("gpus", "GPUs", gettext_noop("A node."), True),
+    ("time", gettext_noop("Time limit"), gettext_noop("Such as 12:00:00."), True),
+    ("name", gettext_noop("Name"), "", False),
+    ("nodes", gettext_noop("Nodes"), "", False),
+    ("cores", gettext_noop("Cores"), gettext_noop("A node."), False),
+    ("memory", gettext_noop("Memory"), gettext_noop("A node, such as 64G."), False),
+    ("queue", gettext_noop("Queue"), "", False),
+    ("account", gettext_noop("Account"), "", False),
+    ("output", gettext_noop("Output file"), "", False),
+    ("data", gettext_noop("Data"), gettext_noop("A folder, mounted at the same path."), False),
+    ("image", gettext_noop("Image"), gettext_noop("The container's base."), False),
+    ("framework_version", gettext_noop("PyTorch version"), gettext_noop("Such as 2.4.0."), False),
 )
 
 
@@ -56,14 +62,14 @@ def job_fields(request: str, errors: Mapping[str, str], hosts: Iterable[str]) ->
     named = plain.items() if isinstance(plain, dict) else ()
     values = {name: str(value) for name, value in named if isinstance(value, str | int)}
     choices: dict[str, list[tuple[str, str]]] = {
-        "scheduler": [(one, SCHEDULER_LABELS[one]) for one in SCHEDULERS],
-        "workload": [("", "guessed"), *((one.name, one.title) for one in CATALOGUE.values() if one.is_training)],
-        "host": [("", "none"), *((name, name) for name in hosts)],
+        "scheduler": [(one, _(SCHEDULER_LABELS[one])) for one in SCHEDULERS],
+        "workload": [("", _("guessed")), *((one.name, one.title) for one in CATALOGUE.values() if one.is_training)],
+        "host": [("", _("none")), *((name, name) for name in hosts)],
     }
     return tuple(
         JobField(
-            name=name, label=label, help=help_, value=values.get(name, ""), error=errors.get(f"/{name}", ""),
-            choices=choices.get(name, ()), is_basic=is_basic,
+            name=name, label=_(label), help=_(help_) if help_ else "", value=values.get(name, ""),
+            error=errors.get(f"/{name}", ""), choices=choices.get(name, ()), is_basic=is_basic,
         )
         for name, label, help_, is_basic in JOB_FIELDS
     )  # fmt: skip

@@ -10,10 +10,11 @@ import numpy as np
 from msgspec.structs import replace as replace_struct
 
 from benchmarks.model import Belief, ModelError, fits, predict, prior, step_seconds
-from benchmarks.model.prediction import Prediction
+from benchmarks.model.prediction import BASIS_LABELS, Basis, Prediction
 from benchmarks.model.reference_data import PARAMETERS
 from benchmarks.model.topology import Topology
 from benchmarks.workloads.catalogue import workload_of
+from core.language import _, _n, joined
 from hostwire.training import Spec
 
 DRAW_COUNT, DRAW_SEED = 400, 20201127
@@ -41,8 +42,12 @@ class OptionGain:
     high: float
     taken: bool
     why: str
-    basis: str
+    basis: Basis
     source: str
+
+    @property
+    def basis_label(self) -> str:
+        return _(BASIS_LABELS[self.basis])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +137,7 @@ class _OptionEvaluator:
                 factor=middle, low=low, high=high, taken=taken,
                 why=_gain_reason(requested=requested, low=low, high=high, counted=option.name == "data_parallelism"),
                 basis=prediction.basis,
-                source=" ".join(part for part in (prediction.basis_sentence, option.note) if part),
+                source=joined(part for part in (prediction.basis_sentence, option.note) if part),
             ),
             changed,
         )  # fmt: skip
@@ -141,8 +146,10 @@ class _OptionEvaluator:
         count = self.spec.devices
         if count > 1:
             yield _TrainingOption(
-                name="data_parallelism", title="Data parallelism", value=f"{count} devices ({self.spec.strategy})",
-                against="1 device", change={"devices": count, "strategy": self.spec.strategy},
+                name="data_parallelism", title=_("Data parallelism"),
+                value=_("{count} devices ({strategy})", count=count, strategy=self.spec.strategy),
+                against=_n("{count} device", "{count} devices", 1),
+                change={"devices": count, "strategy": self.spec.strategy},
                 without={"devices": 1, "strategy": "single"},
             )  # fmt: skip
 
@@ -155,9 +162,9 @@ class _OptionEvaluator:
         mixed = [one for one in known if one == "fp16" or (one == "bf16" and has_bf16)]
         for precision in mixed if chosen == "fp32" else [chosen]:
             yield _TrainingOption(
-                name="precision", title="Mixed precision", value=precision, against="fp32",
+                name="precision", title=_("Mixed precision"), value=precision, against="fp32",
                 change={"precision": precision}, without={"precision": "fp32"},
-                note=f"Its share: {PARAMETER_NOTES['half']}.",
+                note=_("Its share: {share}.", share=_(PARAMETER_NOTES["half"])),
             )  # fmt: skip
 
     def _exchange(self) -> Iterator[_TrainingOption]:
@@ -167,16 +174,17 @@ class _OptionEvaluator:
         if spec.gradient != "fp32" or "gradient" not in self.fixed:
             value = spec.gradient if spec.gradient != "fp32" else "fp16"
             yield _TrainingOption(
-                name="gradient", title="Gradients sent in half the width", value=value, against="fp32",
+                name="gradient", title=_("Gradients sent in half the width"), value=value, against="fp32",
                 change={"gradient": value}, without={"gradient": "fp32"},
-                note=f"Its share: {PARAMETER_NOTES['gradient']}.",
+                note=_("Its share: {share}.", share=_(PARAMETER_NOTES["gradient"])),
             )  # fmt: skip
 
     def _compile(self) -> Iterator[_TrainingOption]:
         if self.spec.compile or "compile" not in self.fixed:
             yield _TrainingOption(
-                name="compile", title="Compilation (torch.compile)", value="on", against="off",
-                change={"compile": True}, without={"compile": False}, note=f"Its share: {PARAMETER_NOTES['compile']}.",
+                name="compile", title=_("Compilation (torch.compile)"), value=_("on"), against=_("off"),
+                change={"compile": True}, without={"compile": False},
+                note=_("Its share: {share}.", share=_(PARAMETER_NOTES["compile"])),
             )  # fmt: skip
 
     def _workers(self) -> Iterator[_TrainingOption]:
@@ -187,7 +195,7 @@ class _OptionEvaluator:
             counts = [count for count in WORKER_COUNTS if count <= share]
         for count in counts:
             yield _TrainingOption(
-                name="loader_workers", title="Loader processes a device", value=str(count), against="none",
+                name="loader_workers", title=_("Loader processes a device"), value=str(count), against=_("none"),
                 change={"loader_workers": count}, without={"loader_workers": 0},
             )  # fmt: skip
 
@@ -197,7 +205,7 @@ class _OptionEvaluator:
         if self.spec.backend == "cpu" and count > 1:
             value = self.spec.threads or count
             yield _TrainingOption(
-                name="threads", title="CPU threads a process", value=str(value), against="1",
+                name="threads", title=_("CPU threads a process"), value=str(value), against="1",
                 change={"threads": value}, without={"threads": 1},
             )  # fmt: skip
 
@@ -205,17 +213,17 @@ class _OptionEvaluator:
 def _gain_reason(*, requested: bool, low: float, high: float, counted: bool) -> str:
     if counted:
         return (
-            "The job has this number of GPUs."
+            _("The job has this number of GPUs.")
             if high > 1.0
-            else "The job has this number of GPUs, although one would be as fast."
+            else _("The job has this number of GPUs, although one would be as fast.")
         )
     if requested:
-        return "As requested." if high > 1.0 else "As requested, although it has no gain."
+        return _("As requested.") if high > 1.0 else _("As requested, although it has no gain.")
     if low > 1.0:
-        return "Taken: its whole interval is a gain."
+        return _("Taken: its whole interval is a gain.")
     if high < 1.0:
-        return "Left out: it would make the training slower."
-    return "Left out: its interval includes no gain. A run of each would decide."
+        return _("Left out: it would make the training slower.")
+    return _("Left out: its interval includes no gain. A run of each would decide.")
 
 
 def spec_for_devices(spec: Spec, topology: Topology, gpus: int | None) -> Spec:

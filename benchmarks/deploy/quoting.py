@@ -12,6 +12,8 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
+from core.language import _
+
 VARIABLE_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,99})\}")
 MAX_WORD_LENGTH: Final = 4096
 # Shell operators, which a requester may expect to work.
@@ -29,12 +31,12 @@ class UnsafeError(ValueError):
 def refuse_control_characters(text: str) -> str:
     """Return the text; raises UnsafeError for line breaks, control and invisible characters, and excess length."""
     if len(text) > MAX_WORD_LENGTH:
-        raise UnsafeError(f"It is longer than {MAX_WORD_LENGTH} characters.")
+        raise UnsafeError(_("It is longer than {MAX_WORD_LENGTH} characters.", MAX_WORD_LENGTH=MAX_WORD_LENGTH))
     if "\n" in text or "\r" in text or "\u2028" in text or "\u2029" in text:
-        raise UnsafeError("It has a line break, which would start another line of the script.")
+        raise UnsafeError(_("It has a line break, which would start another line of the script."))
     # Cc and Cf: control characters, and those that reorder or hide text.
     if any(unicodedata.category(one) in {"Cc", "Cf", "Cs", "Co", "Cn"} for one in text):
-        raise UnsafeError("It has a control character or an invisible one.")
+        raise UnsafeError(_("It has a control character or an invisible one."))
     return text
 
 
@@ -46,7 +48,7 @@ def split_words(text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(whole))
     except ValueError as error:
-        raise UnsafeError("A quotation mark or a backslash in it is not closed.") from error
+        raise UnsafeError(_("A quotation mark or a backslash in it is not closed.")) from error
 
 
 def shell_word(text: str) -> str:

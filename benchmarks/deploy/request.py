@@ -11,6 +11,7 @@ from benchmarks.deploy.quoting import UnsafeError, refuse_control_characters
 from benchmarks.deploy.redaction import escape_pointer
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of, workload_of
 from benchmarks.workloads.definitions import SpecError
+from core.language import _
 from hostwire.training import Spec
 
 Scheduler = Literal["slurm", "torque", "bash"]
@@ -103,9 +104,9 @@ def parse_duration(text: str) -> int:
     elif re.fullmatch(r"[0-9]{1,6}", plain):
         seconds = int(plain) * 60
     else:
-        raise UnsafeError("It must be a time such as 12:00:00, 1-00:00:00 or PT12H.")
+        raise UnsafeError(_("It must be a time such as 12:00:00, 1-00:00:00 or PT12H."))
     if not 0 < seconds <= MAX_SECONDS:
-        raise UnsafeError("It must be more than zero and at most a year.")
+        raise UnsafeError(_("It must be more than zero and at most a year."))
     return seconds
 
 
@@ -118,7 +119,7 @@ def parse_memory(text: str) -> str:
     """Return an amount of memory in the format of queues: '64G'; raises UnsafeError."""
     found = MEMORY.fullmatch(text.strip())
     if found is None or not int(found[1]):
-        raise UnsafeError("It must be an amount such as 64G or 512 MB.")
+        raise UnsafeError(_("It must be an amount such as 64G or 512 MB."))
     return f"{int(found[1])}{(found[2] or 'M').upper()}"
 
 
@@ -136,14 +137,14 @@ def parse_mail_events(text: str) -> tuple[str, ...]:
     if len(words) == 1 and set(next(iter(words))) <= set(letters):
         found = {letters[one] for one in next(iter(words))}
         return tuple(one for one in ("begin", "end", "fail") if one in found)
-    raise UnsafeError("It must be letters of a, b and e, or words of BEGIN, END and FAIL.")
+    raise UnsafeError(_("It must be letters of a, b and e, or words of BEGIN, END and FAIL."))
 
 
 def parse_job_name(text: str) -> str:
     """Return a name that every queue accepts; raises UnsafeError if it would be empty."""
     name = re.sub(r"[^A-Za-z0-9._+-]+", "-", refuse_control_characters(text.strip())).strip("-.+")[:64]
     if not name:
-        raise UnsafeError("It has no letter or digit.")
+        raise UnsafeError(_("It has no letter or digit."))
     return name
 
 
@@ -237,7 +238,7 @@ class ObjectMembers:
         def read(value: str) -> str:
             text = refuse_control_characters(value.strip())
             if pattern is not None and text and not pattern.fullmatch(text):
-                raise UnsafeError(f"It must be {shape}.")
+                raise UnsafeError(_("It must be {shape}.", shape=shape))
             return text
 
         return self.parsed_text(name, how, read) or ""
@@ -248,24 +249,26 @@ class ObjectMembers:
         if isinstance(value, str) and value.strip().isascii() and value.strip().isdecimal() and len(value) < 12:
             value = int(value)
         fits = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
-        return self.checked(name, how, value, fits, f"A whole number from 1 to {most} is expected.")
+        return self.checked(name, how, value, fits, _("A whole number from 1 to {most} is expected.", most=most))
 
     def flag(self, name: str, how: str) -> bool | None:
         value = self.raw(name)
-        return self.checked(name, how, value, isinstance(value, bool), "true or false is expected.")
+        return self.checked(name, how, value, isinstance(value, bool), _("true or false is expected."))
 
     def choice(self, name: str, how: str, choices: Sequence[Choice]) -> Choice | None:
         value = self.raw(name)
         word: Any = value.strip().lower() if isinstance(value, str) else value
-        return self.checked(name, how, word, word in choices, f"It must be one of {', '.join(choices)}.")
+        return self.checked(
+            name, how, word, word in choices, _("It must be one of {choices}.", choices=", ".join(choices))
+        )
 
     def mapping(self, name: str) -> Mapping[str, Any] | None:
         value = self.raw(name)
-        return self.checked(name, "", value, isinstance(value, Mapping), "An object is expected.")
+        return self.checked(name, "", value, isinstance(value, Mapping), _("An object is expected."))
 
     def inner(self, name: str, *, needed: bool = False) -> ObjectMembers | None:
         if needed and self.raw(name) is MISSING:
-            self.refuse(name, "It is missing.")
+            self.refuse(name, _("It is missing."))
         value = self.mapping(name)
         return None if value is None else ObjectMembers(value, self.at(name), self.notes)
 
@@ -273,7 +276,7 @@ class ObjectMembers:
         """Return the members that are fields of a specification, its preset, and those of these names."""
         given = {name: value for name in (*more, "preset", *SPEC_FIELDS) if (value := self.raw(name)) is not MISSING}
         for name in given:
-            self.used(name, "The workload of the predictions." if name == "workload" else "Used as requested.")
+            self.used(name, _("The workload of the predictions.") if name == "workload" else _("Used as requested."))
         return given
 
     def target(self, name: str) -> DeploymentTarget | None:
@@ -283,19 +286,19 @@ class ObjectMembers:
             return None if given is None else DeploymentTarget(pointer=self.at(name), **{name: given})
         value = self.raw(name)
         fits = isinstance(value, str | int) and not isinstance(value, bool)
-        host = self.checked(name, "", value, fits, "It must be a name or id.")
+        host = self.checked(name, "", value, fits, _("It must be a name or id."))
         return None if host is None else DeploymentTarget(pointer=self.at(name), host=str(host)[:200])
 
     def close(self) -> None:
         """Refuse unknown members: silently dropped, they would change the meaning of the request."""
         for name in self.plain:
             if name not in self.seen:
-                self.notes.note(self.at(str(name)[:80]), "refused", "The field is unknown: remove it.")
+                self.notes.note(self.at(str(name)[:80]), "refused", _("The field is unknown: remove it."))
 
 
 def _as_text(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise UnsafeError("A text is expected.")
+        raise UnsafeError(_("A text is expected."))
     return str(value)
 
 
@@ -324,14 +327,20 @@ def request_spec(
         workload = workload_of(name)
     except KeyError:
         known = ", ".join(one.name for one in CATALOGUE.values() if one.is_training)
-        notes.note(f"{pointer}/workload", "refused", f"It must be one of {known}.")
+        notes.note(f"{pointer}/workload", "refused", _("It must be one of {choices}.", choices=known))
         return None
     if not workload.is_training:
-        notes.note(f"{pointer}/workload", "refused", f"{workload.title} is not a training: there is nothing to deploy.")
+        notes.note(
+            f"{pointer}/workload",
+            "refused",
+            _("{title} is not a training: there is nothing to deploy.", title=workload.title),
+        )
         return None
     preset = values.pop("preset", "paper" if "paper" in workload.presets else "custom")
     if not isinstance(preset, str) or preset not in workload.presets:
-        notes.note(f"{pointer}/preset", "refused", f"It must be one of {', '.join(workload.presets)}.")
+        notes.note(
+            f"{pointer}/preset", "refused", _("It must be one of {choices}.", choices=", ".join(workload.presets))
+        )
         return None
     gpus = (request.job.gpus or 0) * request.job.nodes
     if gpus:

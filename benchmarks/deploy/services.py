@@ -18,6 +18,7 @@ from benchmarks.runs.rules import Composition
 from benchmarks.runs.topology import composition_topology
 from core.database import natural
 from core.errors import Invalid, NotFound
+from core.language import _
 from core.text import parse_id
 from fabric.inventory.models import Device, Host, HostPort
 
@@ -55,7 +56,7 @@ def _target_composition(person: User, place: DeploymentTarget) -> Composition:
         try:
             composition = Composition.from_json(place.composition)
         except msgspec.ValidationError as error:
-            raise Invalid(f"The composition is invalid: {error}.") from error
+            raise Invalid(_("The composition is invalid: {error}.", error=error)) from error
     else:
         composition = _host_composition(person, place.host)
     devices, ports = set(composition.devices), set(composition.devices.values())
@@ -65,7 +66,7 @@ def _target_composition(person: User, place: DeploymentTarget) -> Composition:
         and HostPort.objects.visible_to(person).filter(pk__in=ports).count() == len(ports)
     )
     if not seen:
-        raise NotFound("There is no such host, device or host port.")
+        raise NotFound(_("There is no such host, device or host port."))
     return composition
 
 
@@ -73,7 +74,7 @@ def _host_composition(person: User, name: str) -> Composition:
     hosts = Host.objects.visible_to(person)
     host = hosts.filter(name=name).first() or hosts.filter(pk=parse_id(name)).first()
     if host is None:
-        raise NotFound("No host of this site has this name: there is no prediction.")
+        raise NotFound(_("No host of this site has this name: there is no prediction."))
     attached = Device.objects.visible_to(person).filter(host_port__host=host, kind=Device.Kind.GPU, missing_since=None)
     ports = set(HostPort.objects.visible_to(person).filter(host=host).values_list("pk", flat=True))
     pairs = attached.order_by("pk").values_list("pk", "host_port")

@@ -17,6 +17,7 @@ from benchmarks.deploy.request import (
     guess_workload,
     request_spec,
 )
+from core.language import _
 
 MAX_VARIABLES: Final = 100
 TARGET_FIELDS: Final = ("host", "composition", "topology")
@@ -37,35 +38,39 @@ def read_short(plain: dict[str, Any], notes: FieldNotes) -> DeploymentRequest:
     """Parse a request in the short form; errors are recorded in `notes`."""
     form = ObjectMembers(plain, "", notes)
     job = JobOptions(
-        scheduler=form.choice("scheduler", "The scheduler of the script.", forms.SCHEDULERS) or "bash",
-        name=form.parsed_text("name", "The name of the job in the queue.", forms.parse_job_name) or "job",
-        seconds=form.parsed_text("time", "The time limit of the job.", forms.parse_duration),
-        nodes=form.whole("nodes", "The number of nodes.", most=4096) or 1,
-        gpus=form.whole("gpus", "GPUs per node.", most=64),
-        cores=form.whole("cores", "Cores per node.", most=4096),
-        memory=form.parsed_text("memory", "Memory per node.", forms.parse_memory) or "",
-        queue=form.text("queue", "The queue to submit to.", forms.NAME, "a name"),
-        account=form.text("account", "The account to charge.", forms.NAME, "a name"),
-        output=form.text("output", "The file for standard output.", forms.PATH, "a path without spaces"),
-        notify=form.parsed_text("notify", "The events of which the queue sends e-mail.", forms.parse_mail_events) or (),
-        email=form.text("email", "The recipient of the queue's e-mail.", forms.EMAIL, "an e-mail address"),
+        scheduler=form.choice("scheduler", _("The scheduler of the script."), forms.SCHEDULERS) or "bash",
+        name=form.parsed_text("name", _("The name of the job in the queue."), forms.parse_job_name) or "job",
+        seconds=form.parsed_text("time", _("The time limit of the job."), forms.parse_duration),
+        nodes=form.whole("nodes", _("The number of nodes."), most=4096) or 1,
+        gpus=form.whole("gpus", _("GPUs per node."), most=64),
+        cores=form.whole("cores", _("Cores per node."), most=4096),
+        memory=form.parsed_text("memory", _("Memory per node."), forms.parse_memory) or "",
+        queue=form.text("queue", _("The queue to submit to."), forms.NAME, _("a name")),
+        account=form.text("account", _("The account to charge."), forms.NAME, _("a name")),
+        output=form.text("output", _("The file for standard output."), forms.PATH, _("a path without spaces")),
+        notify=form.parsed_text("notify", _("The events of which the queue sends e-mail."), forms.parse_mail_events)
+        or (),
+        email=form.text("email", _("The recipient of the queue's e-mail."), forms.EMAIL, _("an e-mail address")),
     )
     if job.notify and not job.email:
-        form.refuse("email", "It is missing, but required for notifications.")
+        form.refuse("email", _("It is missing, but required for notifications."))
     command = _read_command(form)
     request = DeploymentRequest(
         job=job,
         command=command,
-        threads=form.whole("threads", "OMP_NUM_THREADS of each process.", most=256),
-        image=form.text("image", "The base image of the container.", forms.IMAGE, "the name of an image").removeprefix(
-            "docker://"
-        ),
+        threads=form.whole("threads", _("OMP_NUM_THREADS of each process."), most=256),
+        image=form.text(
+            "image", _("The base image of the container."), forms.IMAGE, _("the name of an image")
+        ).removeprefix("docker://"),
         framework_version=form.text(
-            "framework_version", "The version of PyTorch in the container.", forms.VERSION, "a version such as 2.4.0"
+            "framework_version",
+            _("The version of PyTorch in the container."),
+            forms.VERSION,
+            _("a version such as 2.4.0"),
         ),
         packages=_read_packages(form),
         environment=_read_environment(form),
-        data=form.text("data", "Mounted at this path in the container.", forms.FOLDER, "an absolute path"),
+        data=form.text("data", _("Mounted at this path in the container."), forms.FOLDER, _("an absolute path")),
         place=_read_target(form),
     )
     return _with_spec(form, request)
@@ -73,8 +78,8 @@ def read_short(plain: dict[str, Any], notes: FieldNotes) -> DeploymentRequest:
 
 def _read_command(form: ObjectMembers) -> tuple[str, ...]:
     if form.raw("command") is MISSING:
-        form.refuse("command", "It is missing: there is nothing to run.")
-    return form.parsed("command", "The command; each word is one argument.", _command_words) or ()
+        form.refuse("command", _("It is missing: there is nothing to run."))
+    return form.parsed("command", _("The command; each word is one argument."), _command_words) or ()
 
 
 def _command_words(value: Any) -> tuple[str, ...]:
@@ -83,9 +88,9 @@ def _command_words(value: Any) -> tuple[str, ...]:
     elif isinstance(value, list) and all(isinstance(one, str) for one in value):
         words = tuple(refuse_control_characters(one) for one in value)
     else:
-        raise UnsafeError("It must be a text or a list of words.")
+        raise UnsafeError(_("It must be a text or a list of words."))
     if not words:
-        raise UnsafeError("It is empty.")
+        raise UnsafeError(_("It is empty."))
     return words
 
 
@@ -96,9 +101,9 @@ def _read_environment(form: ObjectMembers) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in list(inner.plain)[:MAX_VARIABLES]:
         if not forms.VARIABLE.fullmatch(str(name)):
-            inner.refuse(str(name)[:80], "A variable has letters, digits and _, and does not start with a digit.")
+            inner.refuse(str(name)[:80], _("A variable has letters, digits and _, and does not start with a digit."))
             continue
-        value = inner.text(str(name), "An environment variable of the job.")
+        value = inner.text(str(name), _("An environment variable of the job."))
         if inner.at(str(name)) not in form.notes.errors:
             found[str(name)] = value
     inner.close()
@@ -110,35 +115,35 @@ def _read_packages(form: ObjectMembers) -> tuple[str, ...]:
     if value is MISSING:
         return ()
     if not isinstance(value, list) or len(value) > 100 or not all(isinstance(one, str) for one in value):
-        form.refuse("packages", "It must be a list of up to 100 package names.")
+        form.refuse("packages", _("It must be a list of up to 100 package names."))
         return ()
     for place, one in enumerate(value):
         if not forms.PACKAGE.fullmatch(one):
             form.notes.note(
-                f"/packages/{place}", "refused", "It must be a package name, with a version such as name==1.2."
+                f"/packages/{place}", "refused", _("It must be a package name, with a version such as name==1.2.")
             )
-    form.used("packages", "Installed in the container.")
+    form.used("packages", _("Installed in the container."))
     return tuple(value)
 
 
 def _read_target(form: ObjectMembers) -> DeploymentTarget | None:
     given = [name for name in TARGET_FIELDS if form.raw(name) is not MISSING]
     if len(given) > 1:
-        form.refuse(given[1], f"Only one target is possible, and '{given[0]}' is set.")
+        form.refuse(given[1], _("Only one target is possible, and '{given}' is set.", given=given[0]))
         return None
     return form.target(given[0]) if given else None
 
 
 def _with_spec(form: ObjectMembers, request: DeploymentRequest) -> DeploymentRequest:
     given = form.spec_members()
-    workload = form.text("workload", "The workload of the predictions.")
+    workload = form.text("workload", _("The workload of the predictions."))
     form.close()
     if not workload:
         workload = guess_workload(request.command)
         if workload:
-            form.used("command", f"Taken for {workload} in predictions, by its name.")
+            form.used("command", _("Taken for {workload} in predictions, by its name.", workload=workload))
         elif given:
-            form.refuse("workload", "It is missing, but required for options of a workload.")
+            form.refuse("workload", _("It is missing, but required for options of a workload."))
     if not workload or "/workload" in form.notes.errors:
         return request
     return replace(request, spec=request_spec(workload, given, request, form.notes, ""), fixed=frozenset(given))

@@ -17,6 +17,7 @@ from benchmarks.deploy.deployment import DeploymentRequestError
 from benchmarks.deploy.fields import job_fields, request_of_fields
 from benchmarks.deploy.services import deployment_create, visible_hosts
 from benchmarks.deploy.short_form import EXAMPLE
+from core.language import _
 
 MODAK_EXAMPLE: Final = {
     "job": {
@@ -73,7 +74,7 @@ def _render_page(request: HttpRequest, person: User, found: dict[str, Any], *, s
         "other_errors": {pointer: errors[pointer] for pointer in errors if pointer not in at_fields},
         "hosts": hosts,
         "examples": [
-            ("This site's own form", json.dumps(example, indent=2)), ("MODAK", json.dumps(MODAK_EXAMPLE, indent=2)),
+            (_("This site's own form"), json.dumps(example, indent=2)), ("MODAK", json.dumps(MODAK_EXAMPLE, indent=2)),
         ],
     }  # fmt: skip
     return render(request, "benchmarks/deploy/deploy.html", context, status=status)

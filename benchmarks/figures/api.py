@@ -34,6 +34,7 @@ from benchmarks.runs.selectors import EXECUTOR_LABELS
 from core.api.requests import strict_schema
 from core.api.serializers import dataclass_serializer
 from core.errors import Invalid
+from core.language import _
 from hostwire.training import READINGS
 
 RUN_PARAMETERS = [
@@ -174,8 +175,8 @@ class RunComparison(APIView):
         """Show two to eight runs side by side: what differs, and what they came to against the first."""
         given = parse_figure_query(request.query_params)
         if not MIN_COMPARED <= len(given.runs) <= MAX_COMPARED:
-            wanted = f"Give {MIN_COMPARED} to {MAX_COMPARED} ids of runs."
-            raise Invalid("So many runs cannot be compared.", errors={"run": wanted})
+            wanted = _("Give {least} to {most} ids of runs.", least=MIN_COMPARED, most=MAX_COMPARED)
+            raise Invalid(_("So many runs cannot be compared."), errors={"run": wanted})
         return Response(comparison_json(compare_runs(runs_to_compare(person_of(request), given))))
 
 

@@ -40,11 +40,13 @@ from benchmarks.figures.rows import (
     work_labels,
 )
 from benchmarks.model.topology import LOCAL, Topology
+from core.language import _, _n, gettext_noop, joined
 
-LOCALS, FALCON_LOCAL, FALCONS = "local-local", "Falcon-local", "Falcon-Falcon"
-PROCESSES, PLACES_NOT_RECORDED = "processes on the CPU", "places not recorded"
+# Translated by who shows them.
+LOCALS, FALCON_LOCAL, FALCONS = gettext_noop("local-local"), gettext_noop("Falcon-local"), "Falcon-Falcon"
+PROCESSES, PLACES_NOT_RECORDED = gettext_noop("processes on the CPU"), gettext_noop("places not recorded")
 PAIRS: Final = (LOCALS, FALCON_LOCAL, FALCONS, PROCESSES, PLACES_NOT_RECORDED)
-BOTH_WAYS, WRITE = "both ways together", "P2P write"
+BOTH_WAYS, WRITE = gettext_noop("both ways together"), gettext_noop("P2P write")
 STANDARD_TABLES: Final = {"bandwidth": BOTH_WAYS, "latency": WRITE}
 # The published table (its source: performance model, design notes): bidirectional bandwidth in GB/s, P2P write latency
 # in microseconds. That of local pairs is a mean over single and double NVLinks.
@@ -73,7 +75,8 @@ def pair_matrices(row: RunData) -> Iterator[tuple[Quantity, str, Floats]]:
         if any(one.shape == values.shape and np.array_equal(one, values, equal_nan=True) for one in known[quantity]):
             continue
         known[quantity].append(values)
-        yield quantity, STANDARD_TABLES.get(name, name.replace("_", " ")), values * factors.get(unit, 1.0)
+        shown = _(STANDARD_TABLES[name]) if name in STANDARD_TABLES else name.replace("_", " ")
+        yield quantity, shown, values * factors.get(unit, 1.0)
 
 
 def _square_array(table: Any) -> Floats | None:
@@ -108,13 +111,17 @@ def gpu_pair_charts(rows: Sequence[RunData], *, published: bool = False) -> tupl
     """Return bandwidth (GB/s) and latency (us) by class of GPU pair, with published figures on request."""
     having = [row for row in rows if has_pairs(row)]
     note = omission_note(
-        [row for row in rows if row.workload == "gpu_bandwidth" and row not in having], "without a table of pairs"
+        [row for row in rows if row.workload == "gpu_bandwidth" and row not in having], _("without a table of pairs")
     )
     crossing = [
         row for row in having if row.topology and len({drawer_of(one) for one in row.topology.accelerators} - {""}) > 1
     ]
     drawers = (
-        f"Falcon-Falcon includes pairs within a drawer and across drawers of {len(crossing)} of these runs."
+        _n(
+            "Falcon-Falcon includes pairs within a drawer and across drawers of {count} of these runs.",
+            "Falcon-Falcon includes pairs within a drawer and across drawers of {count} of these runs.",
+            len(crossing),
+        )
         if crossing
         else ""
     )
@@ -122,17 +129,19 @@ def gpu_pair_charts(rows: Sequence[RunData], *, published: bool = False) -> tupl
         _pair_chart(
             having,
             "bandwidth",
-            title="Bandwidth between two GPUs",
-            caption="The mean over all pairs of a class, in both directions if they were measured separately. "
-            f"‘{BOTH_WAYS.capitalize()}’ is bidirectional: the sum of simultaneous traffic to and from.",
+            title=_("Bandwidth between two GPUs"),
+            caption=_(
+                "The mean over all pairs of a class, in both directions if they were measured separately. ‘Both ways "
+                "together’ is bidirectional: the sum of simultaneous traffic to and from."
+            ),
             unit="GB/s",
             published=published,
         ).with_notes(note, drawers),
         _pair_chart(
             having,
             "latency",
-            title="Latency of a small write between two GPUs",
-            caption="The mean over all pairs of a class.",
+            title=_("Latency of a small write between two GPUs"),
+            caption=_("The mean over all pairs of a class."),
             unit="µs",
             published=published,
         ).with_notes(note, drawers),
@@ -147,11 +156,11 @@ def _pair_chart(
         title=title,
         caption=caption,
         kind="bars",
-        groups="Counting",
-        x=ChartAxis(title="Pair", kind="category"),
-        y=ChartAxis(title=quantity.capitalize(), unit=unit),
-        interval="5th to 95th percentile over the pairs",
-        counts="pairs",
+        groups=_("Counting"),
+        x=ChartAxis(title=_("Pair"), kind="category"),
+        y=ChartAxis(title=_("Bandwidth") if quantity == "bandwidth" else _("Latency"), unit=unit),
+        interval=_("5th to 95th percentile over the pairs"),
+        counts=_("pairs"),
         marks=_pair_marks(rows, quantity, published=published),
     )
 
@@ -159,7 +168,7 @@ def _pair_chart(
 def _pair_marks(rows: Sequence[RunData], quantity: Quantity, *, published: bool) -> tuple[ChartMark, ...]:
     values: dict[MarkKey, list[float]] = {}
     runs: dict[MarkKey, dict[str, None]] = {}
-    usual = STANDARD_TABLES[quantity]
+    usual = _(STANDARD_TABLES[quantity])
     for row in rows:
         for measured, counted, matrix in pair_matrices(row):
             if measured != quantity:
@@ -167,7 +176,7 @@ def _pair_marks(rows: Sequence[RunData], quantity: Quantity, *, published: bool)
             for one, other in np.argwhere(np.isfinite(matrix)).tolist():
                 if one == other:
                     continue
-                cell = MarkKey(pair_class(row.topology, one, other), counted, row.provenance)
+                cell = MarkKey(_(pair_class(row.topology, one, other)), counted, row.provenance)
                 values.setdefault(cell, []).append(float(matrix[one, other]))
                 runs.setdefault(cell, {})[row.id] = None
     marks = []
@@ -178,13 +187,14 @@ def _pair_marks(rows: Sequence[RunData], quantity: Quantity, *, published: bool)
         marks.append(spread_mark(cell, spread, tuple(runs[cell])))
     if published:
         marks += [
-            ChartMark(x=pair, group=usual, provenance="published", value=value, count=0)
+            ChartMark(x=_(pair), group=usual, provenance="published", value=value, count=0)
             for pair, value in zip(PAIRS, PUBLISHED_PAIRS[quantity], strict=False)
         ]
-    return sort_marks(marks, PAIRS, [usual])
+    return sort_marks(marks, [_(pair) for pair in PAIRS], [usual])
 
 
-TO, FROM, BOTH = "to the devices", "from the devices", "together"
+# Translated by who shows them.
+TO, FROM, BOTH = gettext_noop("to the devices"), gettext_noop("from the devices"), gettext_noop("together")
 DEVICE_LINK_PREFIX: Final = "link/device-"
 TIMED_PHASE_KEY: Final = "phase/timed"
 
@@ -212,28 +222,34 @@ def traffic_by_workload(rows: Sequence[RunData]) -> Chart:
             counted = found[row.id].counted
             if direction not in found[row.id].by_direction:
                 continue
-            group = f"{direction}, {counted}" if counted else direction
+            group = joined([_(direction), *([counted] if counted else [])], ", ")
             places.setdefault(MarkKey(xs[row.id], group, row.provenance), []).append(row)
         groups |= dict.fromkeys(cell.group for cell in places)
         marks += spread_marks(places, lambda row, of=direction: found[row.id].by_direction.get(of))  # type: ignore[misc]
     apart = [row for row in having if TO not in found[row.id].by_direction]
     return Chart(
         name="pcie",
-        title="PCIe transfer by workload",
-        caption=(
+        title=_("PCIe transfer by workload"),
+        caption=_(
             "Means over the timed steps, summed over all devices of a run. Unless stated otherwise, counted at the "
             "links of the chassis to its devices (ingress and egress of each), the host's own GPUs left out."
         ),
         kind="bars",
-        groups="Direction",
-        x=ChartAxis(title="Workload and configuration" if several else "Workload", kind="category"),
-        y=ChartAxis(title="PCIe transfer", unit="GB/s"),
-        interval=PERCENTILE_NOTE,
-        counts="readings",
+        groups=_("Direction"),
+        x=ChartAxis(title=_("Workload and configuration") if several else _("Workload"), kind="category"),
+        y=ChartAxis(title=_("PCIe transfer"), unit="GB/s"),
+        interval=_(PERCENTILE_NOTE),
+        counts=_("readings"),
         marks=sort_marks(marks, groups=list(groups)),
     ).with_notes(
-        omission_note([row for row in rows if row.id not in found], "without traffic over PCIe"),
-        f"Of {len(apart)} of these runs only the sum of both directions is known." if apart else "",
+        omission_note([row for row in rows if row.id not in found], _("without traffic over PCIe")),
+        _n(
+            "Of {count} of these runs only the sum of both directions is known.",
+            "Of {count} of these runs only the sum of both directions is known.",
+            len(apart),
+        )
+        if apart
+        else "",
     )
 
 
@@ -254,8 +270,8 @@ def run_traffic(row: RunData) -> RunTraffic | None:
     if not sides:
         return None
     places = {one.place == LOCAL for one in row.topology.accelerators} if row.topology else set()
-    whose = {frozenset({True}): "local GPUs by their own count", frozenset({False}): "as GPUs count it"}
-    return RunTraffic(whose.get(frozenset(places), "all GPUs by their own count"), sides)
+    whose = {frozenset({True}): _("local GPUs by their own count"), frozenset({False}): _("as GPUs count it")}
+    return RunTraffic(whose.get(frozenset(places), _("all GPUs by their own count")), sides)
 
 
 def _link_traffic(row: RunData) -> RunTraffic | None:
@@ -341,19 +357,23 @@ def storage_read_chart(rows: Sequence[RunData]) -> Chart:
     works = work_labels(having)
     found = estimate_marks(
         runs_by_mark(
-            having, lambda row: storage_label(row.topology) if row.topology else NOT_RECORDED, lambda row: works[row.id]
+            having,
+            lambda row: storage_label(row.topology) if row.topology else _(NOT_RECORDED),
+            lambda row: works[row.id],
         ),
         read_rate,
     )
     return Chart(
         name="storage-read",
-        title="Storage read",
-        caption="Bytes of a file over the median time of a pass: sequential, bypassing the cache of the host.",
+        title=_("Storage read"),
+        caption=_("Bytes of a file over the median time of a pass: sequential, bypassing the cache of the host."),
         kind="bars",
-        groups="Workload",
-        x=ChartAxis(title="Storage", kind="category"),
-        y=ChartAxis(title="Read", unit="GB/s"),
-        interval=BOOTSTRAP_NOTE,
-        counts="passes",
-        marks=sort_marks((estimate_mark(cell, *one) for cell, one in found.items()), STORAGE_LABELS),
-    ).with_notes(omission_note([row for row in asked if row not in having], "without times of passes"))
+        groups=_("Workload"),
+        x=ChartAxis(title=_("Storage"), kind="category"),
+        y=ChartAxis(title=_("Read"), unit="GB/s"),
+        interval=_(BOOTSTRAP_NOTE),
+        counts=_("passes"),
+        marks=sort_marks(
+            (estimate_mark(cell, *one) for cell, one in found.items()), [_(one) for one in STORAGE_LABELS]
+        ),
+    ).with_notes(omission_note([row for row in asked if row not in having], _("without times of passes")))

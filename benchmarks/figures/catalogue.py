@@ -29,6 +29,7 @@ from benchmarks.figures.training import (
 )
 from benchmarks.figures.utilisation import reading_over_time, use_by_configuration
 from core.errors import Invalid
+from core.language import _, gettext_noop
 from hostwire.training import READINGS
 
 MAX_MARKS: Final = 400  # of one chart
@@ -75,9 +76,14 @@ class FigureAvailability:
 def validate_options(options: FigureOptions) -> None:
     """Raise Invalid for invalid options."""
     if options.time not in TIME_SCALES:
-        raise Invalid("The time is shown in another way.", errors={"time": f"One of {', '.join(TIME_SCALES)}."})
+        raise Invalid(
+            _("The time is shown in another way."),
+            errors={"time": _("One of {choices}.", choices=", ".join(TIME_SCALES))},
+        )
     if options.reading not in READINGS:
-        raise Invalid("There is no such reading.", errors={"reading": f"One of {', '.join(READINGS)}."})
+        raise Invalid(
+            _("There is no such reading."), errors={"reading": _("One of {choices}.", choices=", ".join(READINGS))}
+        )
 
 
 def figure_availability(rows: Sequence[RunData]) -> list[FigureAvailability]:
@@ -96,7 +102,9 @@ def limit_marks(figure: Chart) -> Chart:
         return figure
     rest = len(figure.marks) - MAX_MARKS
     shorter = replace(figure, marks=figure.marks[:MAX_MARKS], ideals=())
-    return shorter.with_notes(f"{rest} marks are left out: a chart has at most {MAX_MARKS}. Choose fewer runs.")
+    return shorter.with_notes(
+        _("{count} marks are left out: a chart has at most {most}. Choose fewer runs.", count=rest, most=MAX_MARKS)
+    )
 
 
 def _has_steps(row: RunData) -> bool:
@@ -124,13 +132,13 @@ def _has_series(name: str) -> Callable[[RunData], bool]:
     return lambda row: any(is_reading(key, name) for key in row.keys)
 
 
-TIME_SCALES: Final = {"share": "share of the run", "seconds": "seconds"}
+TIME_SCALES: Final = {"share": gettext_noop("share of the run"), "seconds": gettext_noop("seconds")}
 _DEFINITIONS = (
     FigureDefinition(
         name="utilisation",
-        title="GPU utilisation over a run",
-        about="How busy the GPUs are from the first second to the last, several runs over each other.",
-        needs="runs with readings of their GPUs",
+        title=gettext_noop("GPU utilisation over a run"),
+        about=gettext_noop("How busy the GPUs are from the first second to the last, several runs over each other."),
+        needs=gettext_noop("runs with readings of their GPUs"),
         uses=_has_series("utilisation"),
         draw=lambda rows, options: (
             reading_over_time(rows, reading=options.reading, by_share=options.time == "share"),
@@ -139,18 +147,20 @@ _DEFINITIONS = (
     ),
     FigureDefinition(
         name="resources",
-        title="Use of GPU, memory and CPU by configuration",
-        about="GPU, GPU memory, CPU and system memory, each by configuration and workload.",
-        needs="runs with readings of their GPUs or of their host",
+        title=gettext_noop("Use of GPU, memory and CPU by configuration"),
+        about=gettext_noop("GPU, GPU memory, CPU and system memory, each by configuration and workload."),
+        needs=gettext_noop("runs with readings of their GPUs or of their host"),
         uses=_has_reading("utilisation", "memory_used", "memory_share", "cpu", "memory"),
-        draw=lambda rows, _: use_by_configuration(rows),
+        draw=lambda rows, __: use_by_configuration(rows),
         overlays=("predicted",),
     ),
     FigureDefinition(
         name="relative-time",
-        title="Relative training time by configuration",
-        about="Training time of the same work in each configuration, relative to a baseline, by workload.",
-        needs="runs of training in two configurations at least",
+        title=gettext_noop("Relative training time by configuration"),
+        about=gettext_noop(
+            "Training time of the same work in each configuration, relative to a baseline, by workload."
+        ),
+        needs=gettext_noop("runs of training in two configurations at least"),
         uses=_has_steps,
         draw=lambda rows, options: (time_by_configuration(rows, options.baseline),),
         options=("baseline",),
@@ -159,18 +169,20 @@ _DEFINITIONS = (
     ),
     FigureDefinition(
         name="pcie",
-        title="PCIe transfer by workload",
-        about="Traffic to and from the devices, separately and in total.",
-        needs="runs on devices whose PCIe traffic was counted",
+        title=gettext_noop("PCIe transfer by workload"),
+        about=gettext_noop("Traffic to and from the devices, separately and in total."),
+        needs=gettext_noop("runs on devices whose PCIe traffic was counted"),
         uses=_has_traffic,
-        draw=lambda rows, _: (traffic_by_workload(rows),),
+        draw=lambda rows, __: (traffic_by_workload(rows),),
         overlays=("predicted",),
     ),
     FigureDefinition(
         name="storage",
-        title="Storage variants",
-        about="Training time with the data on local storage, local NVMe and Falcon NVMe; and the read rate of each.",
-        needs="runs that read their data from different storage, or runs of storage read",
+        title=gettext_noop("Storage variants"),
+        about=gettext_noop(
+            "Training time with the data on local storage, local NVMe and Falcon NVMe; and the read rate of each."
+        ),
+        needs=gettext_noop("runs that read their data from different storage, or runs of storage read"),
         uses=lambda row: _has_steps(row) or row.workload == STORAGE_READ,
         draw=lambda rows, options: (time_by_storage(rows, options.baseline), storage_reading(rows)),
         options=("baseline",),
@@ -180,9 +192,11 @@ _DEFINITIONS = (
     ),
     FigureDefinition(
         name="software",
-        title="Software variants",
-        about="DP, DDP and sharding, FP32, FP16 and BF16, compilation: the time of each for the same samples.",
-        needs="runs of one workload that differ in software",
+        title=gettext_noop("Software variants"),
+        about=gettext_noop(
+            "DP, DDP and sharding, FP32, FP16 and BF16, compilation: the time of each for the same samples."
+        ),
+        needs=gettext_noop("runs of one workload that differ in software"),
         uses=_has_steps,
         draw=lambda rows, options: (time_by_software(rows, options.baseline),),
         options=("baseline",),
@@ -191,38 +205,42 @@ _DEFINITIONS = (
     ),
     FigureDefinition(
         name="gpu-to-gpu",
-        title="GPU to GPU",
-        about="Bandwidth and latency between two GPUs: both local, one in the Falcon, both in the Falcon.",
-        needs="runs of ‘GPU to GPU’, or imported tables of p2pBandwidthLatencyTest or nvbandwidth",
+        title=gettext_noop("GPU to GPU"),
+        about=gettext_noop(
+            "Bandwidth and latency between two GPUs: both local, one in the Falcon, both in the Falcon."
+        ),
+        needs=gettext_noop("runs of ‘GPU to GPU’, or imported tables of p2pBandwidthLatencyTest or nvbandwidth"),
         uses=has_pairs,
         draw=lambda rows, options: gpu_pair_charts(rows, published=options.published),
         overlays=("published",),
     ),
     FigureDefinition(
         name="scaling",
-        title="Throughput scaling",
-        about="Samples a second by accelerators, batch, threads and loaders, with linear scaling for comparison.",
-        needs="runs that differ in one of these alone, such as those of a sweep",
+        title=gettext_noop("Throughput scaling"),
+        about=gettext_noop(
+            "Samples a second by accelerators, batch, threads and loaders, with linear scaling for comparison."
+        ),
+        needs=gettext_noop("runs that differ in one of these alone, such as those of a sweep"),
         uses=_has_steps,
-        draw=lambda rows, _: throughput_scaling(rows),
+        draw=lambda rows, __: throughput_scaling(rows),
         varied=_sizes,
         overlays=("predicted",),
     ),
     FigureDefinition(
         name="loss",
-        title="Loss over steps",
-        about="The course of training, compared between runs.",
-        needs="runs with a recorded loss",
+        title=gettext_noop("Loss over steps"),
+        about=gettext_noop("The course of training, compared between runs."),
+        needs=gettext_noop("runs with a recorded loss"),
         uses=lambda row: LOSS_KEY in row.keys,
-        draw=lambda rows, _: (loss_chart(rows),),
+        draw=lambda rows, __: (loss_chart(rows),),
     ),
     FigureDefinition(
         name="step-time",
-        title="Distribution of step times",
-        about="The spread of step times, and outliers.",
-        needs="runs with the times of their steps",
+        title=gettext_noop("Distribution of step times"),
+        about=gettext_noop("The spread of step times, and outliers."),
+        needs=gettext_noop("runs with the times of their steps"),
         uses=lambda row: STEP_SECONDS_KEY in row.keys,
-        draw=lambda rows, _: (step_time_chart(rows),),
+        draw=lambda rows, __: (step_time_chart(rows),),
     ),
 )
 FIGURES: Mapping[str, FigureDefinition] = {entry.name: entry for entry in _DEFINITIONS}

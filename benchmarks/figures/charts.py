@@ -12,7 +12,8 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.figures.rows import MARK_SOURCES, MarkSource, RunData, count_label, distinct_titles, title_list
+from benchmarks.figures.rows import MARK_SOURCE_LABELS, MARK_SOURCES, MarkSource, RunData, distinct_titles, title_list
+from core.language import _, _n, english, gettext_noop
 from core.text import natural_key
 
 TableCell = str | float | int | None
@@ -98,8 +99,12 @@ class Chart:
     def columns(self) -> tuple[str, ...]:
         """The heads of its table."""
         if self.kind == "lines":
-            return (self.x.words, *(f"{line.group} ({line.provenance}), {self.y.words}" for line in self.lines))
-        return (self.groups, self.x.words, "Provenance", self.y.words, "Low", "High", self.counts.capitalize(), "Runs")
+            return (
+                self.x.words,
+                *(f"{line.group} ({_(MARK_SOURCE_LABELS[line.provenance])}), {self.y.words}" for line in self.lines),
+            )
+        counts = self.counts[:1].upper() + self.counts[1:]
+        return (self.groups, self.x.words, _("Provenance"), self.y.words, _("Low"), _("High"), counts, _("Runs"))
 
     def rows(self) -> Iterator[tuple[TableCell, ...]]:
         """Yield the rows of its table: every mark, or every place of its lines."""
@@ -200,10 +205,10 @@ def combine_estimates(estimates: Sequence[Estimate], seed: str = "") -> Estimate
     return Estimate(value, np.median(np.take_along_axis(drawn, chosen, axis=0), axis=0), count)
 
 
-BOOTSTRAP_NOTE: Final = (
+BOOTSTRAP_NOTE: Final = gettext_noop(
     "90 % by bootstrap of the steps, of several runs of these too; of predictions their own 90 % interval"
 )
-PERCENTILE_NOTE: Final = (
+PERCENTILE_NOTE: Final = gettext_noop(
     "5th to 95th percentile of the readings; of several runs from the lowest to the highest of theirs"
 )
 
@@ -266,7 +271,8 @@ def estimate_marks(
     for cell, rows in found.items():
         known = [(row, one) for row in rows if (one := of(row)) is not None]
         if known:
-            seed = f"{cell.x} {cell.group} {cell.provenance}"
+            place = english(cell.x) if isinstance(cell.x, str) else cell.x
+            seed = f"{place} {english(cell.group)} {cell.provenance}"
             values[cell] = (combine_estimates([one for _, one in known], seed), tuple(row.id for row, _ in known))
     return values
 
@@ -332,7 +338,13 @@ def seconds_a_sample(row: RunData) -> Estimate | None:
 
 
 def omission_note(rows: Sequence[RunData], why: str) -> str:
-    """Return a sentence on runs that a figure leaves out; '' for none."""
+    """Return a sentence on runs that a figure leaves out, the end of it being `why`; '' for none."""
     if not rows:
         return ""
-    return f"Left out: {count_label(len(rows), 'run')} {why} ({title_list(rows)})."
+    return _n(
+        "Left out: {count} run {why} ({titles}).",
+        "Left out: {count} runs {why} ({titles}).",
+        len(rows),
+        why=why,
+        titles=title_list(rows),
+    )

@@ -13,13 +13,14 @@ from itertools import product
 from typing import Any, Final
 
 import msgspec
+from django.utils import translation
 
 from benchmarks.figures.charts import Estimate, seconds_a_step
 from benchmarks.figures.rows import (
     GIGA,
+    NOT_RECORDED,
     RunData,
     configuration_label,
-    count_label,
     no_values,
     storage_label,
     title_list,
@@ -33,6 +34,7 @@ from benchmarks.model.topology import LOCAL, Topology
 from benchmarks.runs.results import Statistic, Summary
 from benchmarks.runs.topology import strategy_label
 from benchmarks.workloads.catalogue import workload_title
+from core.language import SOURCE_LANGUAGE, _, _n, gettext_noop
 from hostwire.training import READINGS, Spec
 
 ABSENT_TEXT: Final = "–"
@@ -40,7 +42,25 @@ ABSENT_TEXT: Final = "–"
 VALUE_FORMATS: Final[Mapping[str, Callable[[str], str]]] = {
     "precision": str.upper,
     "gradient": str.upper,
-    "strategy": strategy_label,
+    "strategy": lambda value: _(strategy_label(value)),
+}
+FIELD_NAMES: Final[Mapping[str, str]] = {
+    "workload": gettext_noop("workload"),
+    "devices": gettext_noop("devices"),
+    "batch": gettext_noop("batch"),
+    "accumulation": gettext_noop("accumulation"),
+    "steps": gettext_noop("steps"),
+    "warmup": gettext_noop("warmup"),
+    "precision": gettext_noop("precision"),
+    "gradient": gettext_noop("gradient"),
+    "strategy": gettext_noop("strategy"),
+    "compile": gettext_noop("compile"),
+    "bucket_bytes": gettext_noop("bucket bytes"),
+    "loader_workers": gettext_noop("loader workers"),
+    "threads": gettext_noop("threads"),
+    "seed": gettext_noop("seed"),
+    "backend": gettext_noop("backend"),
+    "command": gettext_noop("command"),
 }
 FABRIC_LABELS: Final = {"nvlink": "NVLink", "pcie": "PCIe"}
 
@@ -117,9 +137,9 @@ class Comparison:
 def compare_runs(rows: Sequence[RunData]) -> Comparison:
     """Return a comparison of runs; ratios are to the first one."""
     parts = (
-        FactGroup("Specification", _facts(rows, _specification)),
-        FactGroup("Topology", _facts(rows, lambda row: _topology(row.topology, row.host))),
-        FactGroup("Software", _facts(rows, lambda row: dict(_flattened(row.software)))),
+        FactGroup(_("Specification"), _facts(rows, _specification)),
+        FactGroup(_("Topology"), _facts(rows, lambda row: _topology(row.topology, row.host))),
+        FactGroup(_("Software"), _facts(rows, lambda row: dict(_flattened(row.software)))),
     )
     results = (*_step_results(rows), *_summary_results(rows))
     return Comparison(tuple(rows), parts, tuple(result for result in results if any(result.values)))
@@ -133,41 +153,46 @@ def _facts(rows: Sequence[RunData], of: Callable[[RunData], Mapping[str, str]]) 
 
 def _specification(row: RunData) -> dict[str, str]:
     if row.spec is None:
-        return {"workload": row.workload_title}
+        return {_("workload"): row.workload_title}
     plain: dict[str, Any] = msgspec.to_builtins(row.spec)
     options = plain.pop("options")
     plain |= {"workload": row.workload_title, "command": " ".join(row.spec.command)}
     fields = {
-        name.replace("_", " "): VALUE_FORMATS[name](value) if name in VALUE_FORMATS else _value_text(value)
+        _field_name(name): VALUE_FORMATS[name](value) if name in VALUE_FORMATS else _value_text(value)
         for name, value in (plain | options).items()
         if value not in ("", ())
     }
-    return fields | {"global batch": str(row.spec.global_batch)}
+    return fields | {_("global batch"): str(row.spec.global_batch)}
 
 
 def _topology(topology: Topology | None, host: str) -> dict[str, str]:
     if topology is None:
-        return {"configuration": "not recorded"} | ({"host": host} if host else {})
+        return {_("configuration"): _(NOT_RECORDED)} | ({_("host"): host} if host else {})
     accelerators = topology.accelerators
     found = {
-        "configuration": configuration_label(topology),
-        "host": host or topology.host,
-        "accelerators": _counted(one.model for one in accelerators) or "none",
-        "places": _counted("local" if one.place == LOCAL else one.place for one in accelerators),
-        "links to accelerators": _counted(
+        _("configuration"): configuration_label(topology),
+        _("host"): host or topology.host,
+        _("accelerators"): _counted(one.model for one in accelerators) or _("none"),
+        _("places"): _counted(_("local") if one.place == LOCAL else one.place for one in accelerators),
+        _("links to accelerators"): _counted(
             f"x{one.link.lanes} Gen {one.link.generation}" for one in accelerators if one.place != LOCAL
         ),
-        "links to the host": ", ".join(
+        _("links to the host"): ", ".join(
             f"{place}: x{link.lanes} Gen {link.generation}" for place, link in sorted(topology.uplinks.items())
         ),
-        "between local accelerators": FABRIC_LABELS[topology.local_fabric]
+        _("between local accelerators"): FABRIC_LABELS[topology.local_fabric]
         if any(one.place == LOCAL for one in accelerators)
         else "",
-        "storage": f"{storage_label(topology)}, {topology.storage.model}",
-        "cores": str(topology.cores),
-        "system memory": f"{topology.memory_bytes / 2**30:.0f} GiB",
+        _("storage"): f"{storage_label(topology)}, {topology.storage.model}",
+        _("cores"): str(topology.cores),
+        _("system memory"): f"{topology.memory_bytes / 2**30:.0f} GiB",
     }
     return {name: value for name, value in found.items() if value}
+
+
+def _field_name(name: str) -> str:
+    """Return the name of a field of a specification as text."""
+    return _(FIELD_NAMES[name]) if name in FIELD_NAMES else name.replace("_", " ")
 
 
 def _counted(texts: Iterable[str]) -> str:
@@ -184,7 +209,7 @@ def _flattened(plain: Mapping[str, object], before: str = "") -> Iterable[tuple[
 
 def _value_text(value: object) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return _("yes") if value else _("no")
     if isinstance(value, int):
         return f"{value:,}"
     return ", ".join(str(one) for one in value) if isinstance(value, list | tuple) else str(value)
@@ -197,10 +222,10 @@ def _step_results(rows: Sequence[RunData]) -> list[ComparedResult]:
         one.inverse().scaled(row.samples_a_step) if one is not None and row.samples_a_step and row.is_training else None
         for row, one in zip(rows, steps, strict=True)
     ]
-    sure = "90 %, by bootstrap of the steps"
+    sure = _("90 %, by bootstrap of the steps")
     return [
-        ComparedResult("Step time, median", "s", _relative_estimates(steps), sure),
-        ComparedResult("Throughput", "samples/s", _relative_estimates(rates), sure),
+        ComparedResult(_("Step time, median"), "s", _relative_estimates(steps), sure),
+        ComparedResult(_("Throughput"), "samples/s", _relative_estimates(rates), sure),
     ]
 
 
@@ -219,19 +244,19 @@ def _relative_estimates(estimates: Sequence[Estimate | None]) -> tuple[RelativeV
 
 def _summary_results(rows: Sequence[RunData]) -> Iterable[ComparedResult]:
     """Yield the results that are stored with percentiles; their ratios have no interval."""
-    spread = "5th to 95th percentile"
+    spread = _("5th to 95th percentile")
     summaries = [row.summary for row in rows]
     exposed = _relative_statistics([one.exposed_seconds for one in summaries])
-    yield ComparedResult("Exposed communication", "s", exposed, "90 %, bootstrap")
+    yield ComparedResult(_("Exposed communication"), "s", exposed, _("90 %, bootstrap"))
     pcie = _relative_statistics([one.pcie for one in summaries], 1 / GIGA)
-    yield ComparedResult("PCIe transfer, both ways", "GB/s", pcie, spread)
+    yield ComparedResult(_("PCIe transfer, both ways"), "GB/s", pcie, spread)
     for name, (unit, title) in READINGS.items():
         shown, factor = DISPLAY_UNITS.get(unit, (unit, 1.0))
         readings = _relative_statistics([one.readings.get(name) for one in summaries], factor)
-        yield ComparedResult(title, shown, readings, spread)
+        yield ComparedResult(_(title), shown, readings, spread)
     for title, losses in (
-        ("First loss", [one.first_loss for one in summaries]),
-        ("Last loss", [one.last_loss for one in summaries]),
+        (_("First loss"), [one.first_loss for one in summaries]),
+        (_("Last loss"), [one.last_loss for one in summaries]),
     ):
         values = [None if one is None else Statistic(value=one, low=one, high=one, unit="") for one in losses]
         yield ComparedResult(title, "", _relative_statistics(values), "")
@@ -252,7 +277,7 @@ def _relative_statistics(figures: Sequence[Statistic | None], factor: float = 1.
 
 
 MAX_PREDICTIONS: Final = 100
-PREDICTION_NOTE: Final = (
+PREDICTION_NOTE: Final = gettext_noop(
     "Predictions are the performance model's own before any run: published rates and data sheets (prior)."
 )
 
@@ -276,21 +301,33 @@ def predict_runs(rows: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
             unfit.append(row)
             continue
         found[key] = _predicted_run(row, prediction)
-    notes = [PREDICTION_NOTE] if found else []
+    notes: list[str] = [_(PREDICTION_NOTE)] if found else []
     if unfit:
-        notes.append(f"The model has no prediction for {count_label(len(unfit), 'run')} ({title_list(unfit)}).")
+        notes.append(
+            _n(
+                "The model has no prediction for {count} run ({titles}).",
+                "The model has no prediction for {count} runs ({titles}).",
+                len(unfit),
+                titles=title_list(unfit),
+            )
+        )
     return list(found.values()), notes
 
 
-PUBLISHED_NOTE: Final = (
+PUBLISHED_NOTE: Final = gettext_noop(
     "There are not enough runs for this figure yet: it has the performance model's predictions of the published"
     " workloads (prior), from published rates and data sheets."
 )
 
 
-@lru_cache(maxsize=16)
 def published_predictions(figure: str) -> tuple[list[RunData], list[str]]:
     """Return predictions of the published workloads and configurations, for a figure that lacks runs."""
+    return _published_rows(figure, translation.get_language() or SOURCE_LANGUAGE), [_(PUBLISHED_NOTE)]
+
+
+@lru_cache(maxsize=32)
+def _published_rows(figure: str, language: str) -> list[RunData]:
+    """Return the predictions, whose titles are in a language."""
     rows = [
         RunData(
             id=f"{figure} {number}",
@@ -303,8 +340,7 @@ def published_predictions(figure: str) -> tuple[list[RunData], list[str]]:
         )
         for number, (spec, topology) in enumerate(_published_cells(figure))
     ]
-    predicted, _ = predict_runs(rows)
-    return predicted, [PUBLISHED_NOTE]
+    return predict_runs(rows)[0]
 
 
 def _published_cells(figure: str) -> Iterable[tuple[Spec, Topology]]:
@@ -317,7 +353,7 @@ def _published_cells(figure: str) -> Iterable[tuple[Spec, Topology]]:
             strategy = "ddp" if devices > 1 else "single"
             yield changed(paper_spec(workload), devices=devices, strategy=strategy), falcon
     else:
-        for _, _, spec, topology in paper_cells():
+        for *__, spec, topology in paper_cells():
             yield spec, topology
 
 
@@ -329,7 +365,7 @@ def _predicted_run(row: RunData, prediction: Prediction) -> RunData:
     return replace(
         row,
         id=f"predicted of {row.id}",
-        title=f"{row.title}, predicted",
+        title=_("{title}, predicted", title=row.title),
         provenance="predicted",
         keys=frozenset(),
         read=no_values,

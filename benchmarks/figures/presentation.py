@@ -12,11 +12,12 @@ import msgspec
 from benchmarks.figures.charts import Chart, TableCell
 from benchmarks.figures.comparison import ABSENT_TEXT, Comparison, RelativeValue
 from core.downloads import csv_cell, csv_table
+from core.language import _
 
 
 def chart_json(figure: Chart) -> dict[str, Any]:
     """Return a figure as JSON for the page's script and API clients."""
-    return {**msgspec.to_builtins(figure), "provenances": figure.sources}
+    return {**msgspec.to_builtins(figure, enc_hook=str.__str__), "provenances": figure.sources}
 
 
 def chart_csv_lines(figures: Iterable[Chart]) -> Iterator[str]:
@@ -39,11 +40,11 @@ def comparison_json(compared: Comparison) -> dict[str, Any]:
             for row in compared.rows
         ],
         "facts": [
-            {"part": part.title, **msgspec.to_builtins(fact), "differs": fact.differs}
+            {"part": part.title, **msgspec.to_builtins(fact, enc_hook=str.__str__), "differs": fact.differs}
             for part in compared.parts
             for fact in part.facts
         ],
-        "results": msgspec.to_builtins(compared.results),
+        "results": msgspec.to_builtins(compared.results, enc_hook=str.__str__),
     }
 
 
@@ -154,7 +155,7 @@ def display_relative_values(results: Sequence[RelativeValue | None]) -> list[Dis
 
 
 def _interval_text(low: float | None, high: float | None, text: Callable[[float], str]) -> str:
-    return "" if low is None or high is None else f"{text(low)} to {text(high)}"
+    return "" if low is None or high is None else _("{low} to {high}", low=text(low), high=text(high))
 
 
 def _ratio_text(ratio: float) -> str:

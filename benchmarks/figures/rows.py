@@ -17,6 +17,7 @@ from benchmarks.model.reference_data import is_nvme
 from benchmarks.model.topology import LOCAL, Accelerator, Topology
 from benchmarks.runs.results import Summary
 from benchmarks.runs.topology import strategy_label
+from core.language import _, _n, english, gettext_noop, joined
 from core.text import natural_key
 from hostwire.training import Spec
 
@@ -74,16 +75,12 @@ def is_reading(key: str, name: str) -> bool:
     return key == name or (key.endswith(f"/{name}") and not key.startswith("link/"))
 
 
-def count_label(count: int, noun: str) -> str:
-    """Return '1 run' or '3 runs'."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def title_list(rows: Iterable[RunData]) -> str:
     """Return the titles of some runs for a sentence."""
     titles = [f"‘{row.title}’" for row in rows]
     rest = len(titles) - MAX_TITLES
-    return ", ".join(titles[:MAX_TITLES]) + (f" and {rest} more" if rest > 0 else "")
+    shown = ", ".join(titles[:MAX_TITLES])
+    return _("{titles} and {count} more", titles=shown, count=rest) if rest > 0 else shown
 
 
 def distinct_titles(rows: Sequence[RunData]) -> dict[str, str]:
@@ -96,7 +93,11 @@ def distinct_titles(rows: Sequence[RunData]) -> dict[str, str]:
     return found
 
 
-NOT_RECORDED: Final = "not recorded"
+LOCAL_STORAGE: Final = gettext_noop("local storage")
+LOCAL_NVME: Final = gettext_noop("local NVMe")
+FALCON_NVME: Final = "Falcon NVMe"
+STORAGE_LABELS: Final = (LOCAL_STORAGE, LOCAL_NVME, FALCON_NVME)  # translated by who shows them
+NOT_RECORDED: Final = gettext_noop("not recorded")
 # Fields of a specification that do not change the work: the number of steps, and the seed.
 IGNORED_FIELDS: Final = frozenset({"workload", "steps", "warmup", "seed", "command"})
 
@@ -108,21 +109,27 @@ def drawer_of(accelerator: Accelerator) -> str:
 
 def storage_label(topology: Topology) -> str:
     """Return the storage of the data: 'Falcon NVMe', 'local NVMe' or 'local storage'."""
+    return _(_storage_kind(topology))
+
+
+def _storage_kind(topology: Topology) -> str:
+    """Return it as one of STORAGE_LABELS."""
     if topology.storage.place != LOCAL:
-        return "Falcon NVMe"
-    return "local NVMe" if is_nvme(topology.storage.model) else "local storage"
+        return FALCON_NVME
+    return LOCAL_NVME if is_nvme(topology.storage.model) else LOCAL_STORAGE
 
 
 def arrangement_label(topology: Topology | None) -> str:
     """Return the locations of a run's devices, without storage: '4 local GPUs, 4 Falcon GPUs in 2 drawers'."""
     if topology is None:
-        return NOT_RECORDED
+        return _(NOT_RECORDED)
     local, drawers = _gpu_counts(topology)
-    parts = [count_label(local, "local GPU")] if local else []
-    if drawers:
-        several = f" in {len(drawers)} drawers" if len(drawers) > 1 else ""
-        parts.append(f"{count_label(drawers.total(), 'Falcon GPU')}{several}")
-    return ", ".join(parts or ["CPU"])
+    parts: list[str] = [_n("{count} local GPU", "{count} local GPUs", local)] if local else []
+    if len(drawers) > 1:
+        parts.append(_("{count} Falcon GPUs in {drawers} drawers", count=drawers.total(), drawers=len(drawers)))
+    elif drawers:
+        parts.append(_n("{count} Falcon GPU", "{count} Falcon GPUs", drawers.total()))
+    return joined(parts or ["CPU"], ", ")
 
 
 def _gpu_counts(topology: Topology) -> tuple[int, Counter[str]]:
@@ -134,30 +141,30 @@ def _gpu_counts(topology: Topology) -> tuple[int, Counter[str]]:
 def configuration_label(topology: Topology | None) -> str:
     """Return the published name of a topology if it is one of the five, else its description."""
     if topology is None:
-        return NOT_RECORDED
-    storage = storage_label(topology)
+        return _(NOT_RECORDED)
+    storage = _storage_kind(topology)
     local, drawers = _gpu_counts(topology)
     if (local, drawers.total()) == (8, 0):
-        return {"Falcon NVMe": "falconNVMe", "local NVMe": "localNVMe", "local storage": "localGPUs"}[storage]
-    if storage != "Falcon NVMe" and (local, drawers.total(), len(drawers)) == (4, 4, 2):
+        return {FALCON_NVME: "falconNVMe", LOCAL_NVME: "localNVMe", LOCAL_STORAGE: "localGPUs"}[storage]
+    if storage != FALCON_NVME and (local, drawers.total(), len(drawers)) == (4, 4, 2):
         return "hybridGPUs"
-    if storage != "Falcon NVMe" and not local and sorted(drawers.values()) == [4, 4]:
+    if storage != FALCON_NVME and not local and sorted(drawers.values()) == [4, 4]:
         return "falconGPUs"
-    return arrangement_label(topology) + (f", {storage}" if storage == "Falcon NVMe" else "")
+    return joined([arrangement_label(topology), *([_(storage)] if storage == FALCON_NVME else [])], ", ")
 
 
 def software_label(spec: Spec) -> str:
     """Return the software variant of a run: 'DDP, FP16, compiled'."""
-    parts = [strategy_label(spec.strategy), spec.precision.upper()]
+    parts = [_(strategy_label(spec.strategy)), spec.precision.upper()]
     if spec.gradient not in {"fp32", spec.precision}:
-        parts.append(f"{spec.gradient.upper()} gradients")
-    return ", ".join([*parts, *(["compiled"] if spec.compile else [])])
+        parts.append(_("{precision} gradients", precision=spec.gradient.upper()))
+    return joined([*parts, *([_("compiled")] if spec.compile else [])], ", ")
 
 
 def software_sort_key(variant: str) -> tuple[int, int, str]:
     """Return the sort key of a variant, from plain to optimised."""
     strategies, precisions = ("DP", "DDP", "one device", "sharded"), ("FP32", "FP16", "BF16")
-    parts = variant.split(", ")
+    parts = english(variant).split(", ")
     strategy = strategies.index(parts[0]) if parts[0] in strategies else len(strategies)
     precision = precisions.index(parts[1]) if len(parts) > 1 and parts[1] in precisions else len(precisions)
     return precision, strategy, variant
@@ -165,16 +172,16 @@ def software_sort_key(variant: str) -> tuple[int, int, str]:
 
 # Formats of fields of a specification; other fields show name and value.
 _FIELD_LABELS: Final[Mapping[str, Callable[[Any], str]]] = {
-    "devices": lambda value: count_label(value, "device"),
-    "batch": lambda value: f"batch {value}",
-    "accumulation": lambda value: f"{value} batches a step",
+    "devices": lambda value: _n("{count} device", "{count} devices", value),
+    "batch": lambda value: _("batch {size}", size=value),
+    "accumulation": lambda value: _("{count} batches a step", count=value),
     "precision": lambda value: value.upper(),
-    "gradient": lambda value: f"{value.upper()} gradients",
-    "strategy": strategy_label,
-    "compile": lambda value: "compiled" if value else "not compiled",
-    "bucket_bytes": lambda value: f"buckets of {value / 2**20:g} MiB",
-    "loader_workers": lambda value: f"{value} loaders",
-    "threads": lambda value: f"{value} threads" if value else "threads as chosen by the library",
+    "gradient": lambda value: _("{precision} gradients", precision=value.upper()),
+    "strategy": lambda value: _(strategy_label(value)),
+    "compile": lambda value: _("compiled") if value else _("not compiled"),
+    "bucket_bytes": lambda value: _("buckets of {size:g} MiB", size=value / 2**20),
+    "loader_workers": lambda value: _("{count} loaders", count=value),
+    "threads": lambda value: _("{count} threads", count=value) if value else _("threads as chosen by the library"),
     "backend": lambda value: "CPU" if value == "cpu" else "GPU",
 }
 
@@ -215,15 +222,15 @@ def work_labels(rows: Sequence[RunData], *, but: Collection[str] = ()) -> dict[s
             fields = work_fields(row.spec) if row.spec else {}
             parts = [field_label(name, fields[name]) for name in names if fields.get(name) is not None]
             if row.spec is None and any(one.spec for one in same):
-                parts = ["specification not recorded"]
-            found[row.id] = ", ".join([row.workload_title, *parts])
+                parts = [_("specification not recorded")]
+            found[row.id] = joined([row.workload_title, *parts], ", ")
     return found
 
 
 def combined_labels(works: Mapping[str, str], places: Mapping[str, str]) -> dict[str, str]:
     """Return the label of each run's work, with that of its place if the runs have several."""
     several = len(set(places.values())) > 1
-    return {run: f"{works[run]}, {place}" if several else works[run] for run, place in places.items()}
+    return {run: joined([works[run], place], ", ") if several else works[run] for run, place in places.items()}
 
 
 def configuration_labels(rows: Sequence[RunData]) -> dict[str, str]:
@@ -242,7 +249,7 @@ def configuration_labels(rows: Sequence[RunData]) -> dict[str, str]:
             besides = [
                 part for part, is_different in zip(hardware[row.id], differ, strict=True) if is_different and part
             ]
-            found[row.id] = ", ".join([label, *besides])
+            found[row.id] = joined([label, *besides], ", ")
     return found
 
 
@@ -256,7 +263,12 @@ def _hardware(topology: Topology | None) -> tuple[str, str, str, str]:
     models = " + ".join(sorted({one.model for one in topology.accelerators}))
     links = [one.link for one in topology.accelerators] + list(topology.uplinks.values())
     worst = min(links, key=lambda link: (link.lanes * 2**link.generation, link.lanes))
-    return models, f"x{worst.lanes} Gen {worst.generation}", f"local over {topology.local_fabric}", storage
+    return (
+        models,
+        f"x{worst.lanes} Gen {worst.generation}",
+        _("local over {fabric}", fabric=topology.local_fabric),
+        storage,
+    )
 
 
 def ordered_configurations(labels: Iterable[str]) -> list[str]:
@@ -267,8 +279,13 @@ def ordered_configurations(labels: Iterable[str]) -> list[str]:
     )
 
 
-STORAGE_LABELS: Final = ("local storage", "local NVMe", "Falcon NVMe")
-
 # The provenance of a mark. 'published' are the figures of the published experiment, added on request.
 MarkSource = Literal["measured", "simulated", "predicted", "imported", "published"]
 MARK_SOURCES: Final[tuple[MarkSource, ...]] = ("measured", "simulated", "predicted", "imported", "published")
+MARK_SOURCE_LABELS: Final[Mapping[MarkSource, str]] = {
+    "measured": gettext_noop("measured"),
+    "simulated": gettext_noop("simulated"),
+    "predicted": gettext_noop("predicted"),
+    "imported": gettext_noop("imported"),
+    "published": gettext_noop("published"),
+}

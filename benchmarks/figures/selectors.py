@@ -31,7 +31,7 @@ from benchmarks.figures.catalogue import (
 )
 from benchmarks.figures.charts import Chart
 from benchmarks.figures.comparison import predict_runs, published_predictions
-from benchmarks.figures.rows import MARK_SOURCES, Floats, MarkSource, RunData, count_label, no_values, title_list
+from benchmarks.figures.rows import MARK_SOURCES, Floats, MarkSource, RunData, no_values, title_list
 from benchmarks.model.topology import Topology
 from benchmarks.runs.models import Chunk, Run, Series
 from benchmarks.runs.results import Summary
@@ -40,6 +40,7 @@ from benchmarks.sweeps.models import Sweep
 from benchmarks.workloads.catalogue import CATALOGUE, workload_title
 from core.database import natural
 from core.errors import Invalid, NotFound
+from core.language import _, _n, gettext_noop, joined
 from core.text import parse_id
 from fabric.inventory.models import Host
 from hostwire.training import Spec
@@ -47,12 +48,20 @@ from hostwire.training import Spec
 MAX_RUNS: Final = 200
 RUN_STATES: Final = (*Run.State.values, *STATE_GROUPS)
 MAX_VALUE_LENGTH: Final = 200  # characters of a value
-LIST_PARAMETERS: Final = ("q", "state", "executor", "person")  # that only the list of runs has fields for
-SELECTION_PARAMETERS: Final = (*LIST_PARAMETERS, "workload", "provenance", "host", "sweep", "run", "since")
-OPTION_PARAMETERS: Final = ("baseline", "time", "reading", "with")
+LIST_PARAMETERS: Final = (
+    "q",
+    gettext_noop("state"),
+    gettext_noop("executor"),
+    gettext_noop("person"),
+)  # that only the list of runs has fields for
+SELECTION_PARAMETERS: Final = (
+    *LIST_PARAMETERS, gettext_noop("workload"), gettext_noop("provenance"), gettext_noop("host"), gettext_noop("sweep"),
+    gettext_noop("run"), gettext_noop("since"),
+)  # fmt: skip
+OPTION_PARAMETERS: Final = (gettext_noop("baseline"), gettext_noop("time"), gettext_noop("reading"), "with")
 PARAMETERS: Final = (*SELECTION_PARAMETERS, *OPTION_PARAMETERS)
 # Optional additions to runs, with their labels.
-OVERLAYS: Final = {"predicted": "Predictions of the same", "published": "Published figures"}
+OVERLAYS: Final = {"predicted": gettext_noop("Predictions of the same"), "published": gettext_noop("Published figures")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +134,11 @@ def parse_figure_query(given: QueryDict) -> FigureQuery:
     values = {name: list(dict.fromkeys(filter(None, map(str.strip, given.getlist(name))))) for name in PARAMETERS}
     for name, texts in values.items():
         if len(texts) > MAX_RUNS or any(len(text) > MAX_VALUE_LENGTH or "\0" in text for text in texts):
-            errors[name] = f"Give {MAX_RUNS} at most, of {MAX_VALUE_LENGTH} characters at most, and no NUL."
+            errors[name] = _(
+                "Give {most} at most, of {length} characters at most, and no NUL.",
+                most=MAX_RUNS,
+                length=MAX_VALUE_LENGTH,
+            )
             values[name] = []
     one = {name: texts[-1] if texts else "" for name, texts in values.items()}
     options = FigureOptions(
@@ -153,7 +166,7 @@ def parse_figure_query(given: QueryDict) -> FigureQuery:
         options=options,
     )
     if errors:
-        raise Invalid(" ".join(dict.fromkeys(errors.values())), errors=errors)
+        raise Invalid(joined(dict.fromkeys(errors.values())), errors=errors)
     return found
 
 
@@ -161,14 +174,14 @@ def _parse_ids(texts: Collection[str], name: str, errors: dict[str, str]) -> tup
     try:
         return tuple(dict.fromkeys(uuid.UUID(text) for text in texts))
     except ValueError:
-        errors[name] = f"Give the id of a {name}, as its address has it."
+        errors[name] = _("Give the id of a {name}, as its address has it.", name=_(name))
         return ()
 
 
 def _parse_numbers(texts: Collection[str], name: str, errors: dict[str, str]) -> tuple[int, ...]:
     numbers = tuple(parse_id(text) for text in texts)
     if 0 in numbers:
-        errors[name] = f"Give the id of a {name}, a whole number."
+        errors[name] = _("Give the id of a {name}, a whole number.", name=_(name))
         return ()
     return numbers
 
@@ -177,7 +190,7 @@ def _parse_choices(
     texts: Collection[str], name: str, known: Collection[str], errors: dict[str, str]
 ) -> tuple[str, ...]:
     if any(text not in known for text in texts):
-        errors[name] = f"One of {', '.join(known)}."
+        errors[name] = _("One of {choices}.", choices=", ".join(known))
         return ()
     return tuple(texts)
 
@@ -193,12 +206,12 @@ def _parse_moment(texts: list[str], errors: dict[str, str]) -> datetime | None:
     if day is not None:
         moment = datetime.combine(day, time(), UTC)
     if moment is None:
-        errors["since"] = "Give a day such as 2026-11-01, or a moment such as 2026-11-01T10:00Z."
+        errors["since"] = _("Give a day such as 2026-11-01, or a moment such as 2026-11-01T10:00Z.")
         return None
     try:
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except OverflowError:
-        errors["since"] = "Give a moment within the calendar."
+        errors["since"] = _("Give a moment within the calendar.")
         return None
 
 
@@ -278,7 +291,7 @@ def load_run_data(runs: Sequence[Run]) -> list[RunData]:
             id=str(run.pk),
             title=run.title,
             workload=run.workload,
-            workload_title=workload_title(run.workload),
+            workload_title=_(workload_title(run.workload)) if run.workload in CATALOGUE else run.workload,
             is_training=CATALOGUE[run.workload].is_training if run.workload in CATALOGUE else True,
             provenance=_mark_source(run.provenance),
             state=run.state,
@@ -299,7 +312,7 @@ def visible_workloads(person: User) -> list[tuple[str, str]]:
     """Return the workloads of completed runs that a person sees: name and title, by title."""
     seen = Run.objects.visible_to(person).filter(state=Run.State.COMPLETED)
     names = set(seen.order_by().values_list("workload", flat=True).distinct())
-    titles = {name: workload_title(name) for name in names}
+    titles = {name: _(workload_title(name)) if name in CATALOGUE else name for name in names}
     return sorted(titles.items(), key=lambda one: one[1].casefold())
 
 
@@ -319,9 +332,9 @@ def _mark_source(provenance: str) -> MarkSource:
 
 def _refuse_invisible(person: User, query: FigureQuery) -> None:
     if Run.objects.visible_to(person).filter(pk__in=query.runs).count() < len(query.runs):
-        raise NotFound("There is no such run.")
+        raise NotFound(_("There is no such run."))
     if Sweep.objects.visible_to(person).filter(pk__in=query.sweeps).count() < len(query.sweeps):
-        raise NotFound("There is no such sweep.")
+        raise NotFound(_("There is no such sweep."))
 
 
 def _converted(plain: Any, shape: type[Shape]) -> Shape | None:
@@ -383,7 +396,7 @@ def render_figure(person: User, name: str, query: FigureQuery) -> RenderedFigure
     Raises NotFound for an unknown figure and for a run that the person may not see, Invalid for invalid options.
     """
     if name not in FIGURES:
-        raise NotFound("There is no such figure.")
+        raise NotFound(_("There is no such figure."))
     selection = select_runs(person, query)
     entry = FIGURES[name]
     rows, notes = selection.rows, list[str]()
@@ -398,8 +411,20 @@ def render_figure(person: User, name: str, query: FigureQuery) -> RenderedFigure
 def _selection_notes(selection: RunSelection) -> list[str]:
     notes = []
     if selection.left_out:
-        notes.append(f"There are {selection.found} runs: the newest {len(selection.rows)} are shown. Choose fewer.")
+        notes.append(
+            _(
+                "There are {count} runs: the newest {shown} are shown. Choose fewer.",
+                count=selection.found,
+                shown=len(selection.rows),
+            )
+        )
     if selection.without:
-        those = count_label(len(selection.without), "run")
-        notes.append(f"{those} without results: {title_list(selection.without)}.")
+        notes.append(
+            _n(
+                "{count} run without results: {titles}.",
+                "{count} runs without results: {titles}.",
+                len(selection.without),
+                titles=title_list(selection.without),
+            )
+        )
     return notes

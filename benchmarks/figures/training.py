@@ -26,9 +26,11 @@ from benchmarks.figures.charts import (
 )
 from benchmarks.figures.rows import (
     LOSS_KEY,
+    MARK_SOURCE_LABELS,
     STEP_SECONDS_KEY,
     STORAGE_LABELS,
     Floats,
+    MarkSource,
     RunData,
     arrangement_label,
     combined_labels,
@@ -44,12 +46,13 @@ from benchmarks.figures.rows import (
 from benchmarks.figures.utilisation import MAX_LINES
 from benchmarks.model.topology import LOCAL
 from core.errors import Invalid
+from core.language import _, english, gettext_noop, joined
 
 SOFTWARE_FIELDS: Final = ("precision", "gradient", "strategy", "compile", "batch")
 MAX_NAMED: Final = 8  # of what a note is about
-RATIO_CAPTION: Final = (
+RATIO_CAPTION: Final = gettext_noop(
     "Time for the same number of samples; below 1 is faster than the baseline. Each ratio is between runs of one "
-    "provenance: measured to measured, simulated to simulated. "
+    "provenance: measured to measured, simulated to simulated."
 )
 
 
@@ -58,7 +61,7 @@ def timed_trainings(rows: Sequence[RunData]) -> tuple[list[RunData], str]:
     training = [row for row in rows if row.is_training]
     timed = [row for row in training if seconds_a_sample(row) is not None]
     without = [row for row in training if row not in timed]
-    return timed, omission_note(without, "without times of steps, or whose batch is not recorded")
+    return timed, omission_note(without, _("without times of steps, or whose batch is not recorded"))
 
 
 def time_by_configuration(rows: Sequence[RunData], baseline: str = "") -> Chart:
@@ -71,9 +74,9 @@ def time_by_configuration(rows: Sequence[RunData], baseline: str = "") -> Chart:
     return _relative_chart(
         timed,
         name="relative-time",
-        title="Training time by configuration",
-        groups="Configuration",
-        places="Workload",
+        title=_("Training time by configuration"),
+        groups=_("Configuration"),
+        places=_("Workload"),
         x=works,
         group=labels,
         order=ordered_configurations(labels.values()),
@@ -90,14 +93,17 @@ def time_by_storage(rows: Sequence[RunData], baseline: str = "") -> Chart:
     return _relative_chart(
         known,
         name="storage-time",
-        title="Training time by storage",
-        groups="Storage",
-        places="Workload and devices",
+        title=_("Training time by storage"),
+        groups=_("Storage"),
+        places=_("Workload and devices"),
         x=combined_labels(work_labels(known), {row.id: arrangement_label(row.topology) for row in known}),
         group=storages,
-        order=[one for one in STORAGE_LABELS if one in storages.values()],
+        order=[label for one in STORAGE_LABELS if (label := _(one)) in storages.values()],
         baseline=baseline,
-        notes=(note, omission_note([row for row in timed if row.topology is None], "whose topology is not recorded")),
+        notes=(
+            note,
+            omission_note([row for row in timed if row.topology is None], _("whose topology is not recorded")),
+        ),
     )
 
 
@@ -117,13 +123,15 @@ def time_by_software(rows: Sequence[RunData], baseline: str = "") -> Chart:
         for row in same:
             if row.spec is not None:  # it has steps that count something
                 variant = software_label(row.spec)
-                variants[row.id] = f"{variant}, {field_label('batch', row.spec.batch)}" if has_batches else variant
+                variants[row.id] = (
+                    joined([variant, field_label("batch", row.spec.batch)], ", ") if has_batches else variant
+                )
     return _relative_chart(
         timed,
         name="software",
-        title="Training time by software variant",
-        groups="Variant",
-        places="Workload and configuration",
+        title=_("Training time by software variant"),
+        groups=_("Variant"),
+        places=_("Workload and configuration"),
         x=combined_labels(works, labels),
         group=variants,
         order=sorted(set(variants.values()), key=software_sort_key),
@@ -152,14 +160,15 @@ def _relative_chart(
     """
     found = runs_by_mark(rows, lambda row: x[row.id], lambda row: group[row.id])
     values = estimate_marks(found, seconds_a_sample)
-    if baseline and baseline not in order:
-        known = ", ".join(order[:12]) or "none"
+    chosen = next((one for one in order if baseline in {one, english(one)}), "")
+    if baseline and not chosen:
         raise Invalid(
-            f"None of these runs has the baseline '{baseline[:60]}'.", errors={"baseline": f"One of: {known}."}
+            _("None of these runs has the baseline '{baseline}'.", baseline=baseline[:60]),
+            errors={"baseline": _("One of: {choices}.", choices=joined(order[:12], ", ") or _("none"))},
         )
-    baseline = baseline or _default_baseline(values, order)
+    baseline = chosen or _default_baseline(values, order)
     marks: list[ChartMark] = []
-    alone: dict[tuple[str | float, str], None] = {}
+    alone: dict[tuple[str | float, MarkSource], None] = {}
     for cell, (estimate, runs) in values.items():
         against = values.get(MarkKey(cell.x, baseline, cell.provenance))
         if against is None:
@@ -171,32 +180,41 @@ def _relative_chart(
     compared = {mark.x for mark in marks if mark.group != baseline}
     bare = dict.fromkeys(str(mark.x) for mark in marks if mark.x not in compared)
     marks = [mark for mark in marks if mark.x in compared]
-    missing = [f"{x} ({provenance})" for x, provenance in alone]
-    note = f"Without a run of {baseline} to compare with: {_shortened_list(missing)}." if missing else ""
+    missing = [f"{x} ({_(MARK_SOURCE_LABELS[provenance])})" for x, provenance in alone]
+    found_notes: list[str] = []
     if bare:
-        note = f"Only {baseline}: {_shortened_list(list(bare))}. {note}".rstrip()
+        found_notes.append(_("Only {baseline}: {places}.", baseline=baseline, places=_shortened_list(list(bare))))
+    if missing:
+        found_notes.append(
+            _(
+                "Without a run of {baseline} to compare with: {places}.",
+                baseline=baseline,
+                places=_shortened_list(missing),
+            )
+        )
+    note = joined(found_notes)
     if len(order) == 1:
-        note = f"All of these runs have {order[0]}: there is nothing to compare with."
+        note = _("All of these runs have {group}: there is nothing to compare with.", group=order[0])
         marks = []
     return Chart(
         name=name,
         title=title,
         kind="bars",
         groups=groups,
-        caption=RATIO_CAPTION,
+        caption=_(RATIO_CAPTION),
         x=ChartAxis(title=places, kind="category"),
-        y=ChartAxis(title=f"Time relative to {baseline or 'the baseline'}"),
+        y=ChartAxis(title=_("Time relative to {baseline}", baseline=baseline or _("the baseline"))),
         marks=sort_marks(marks, groups=[baseline, *order]),
-        interval=BOOTSTRAP_NOTE,
-        counts="steps",
+        interval=_(BOOTSTRAP_NOTE),
+        counts=_("steps"),
         baseline=baseline,
         baselines=tuple(order),
     ).with_notes(*notes, note)
 
 
 def _shortened_list(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"{'; '.join(names[:MAX_NAMED])}{more}"
+    shown, rest = "; ".join(names[:MAX_NAMED]), len(names) - MAX_NAMED
+    return _("{names} and {count} more", names=shown, count=rest) if rest > 0 else shown
 
 
 def _default_baseline(values: Mapping[MarkKey, object], groups: Sequence[str]) -> str:
@@ -252,20 +270,24 @@ def _scaling_chart(rows: Sequence[RunData], by: _ScalingField) -> Chart:
     marks.sort(key=lambda mark: (mark.group, mark.provenance, float(mark.x)))
     numbers = sorted({float(mark.x) for mark in marks})
     is_wide = bool(numbers) and numbers[-1] >= LOG_SCALE_RATIO * numbers[0]
-    unset = [row for row in rows if row not in placed]
+    unset, title = [row for row in rows if row not in placed], _(by.title)
     return Chart(
         name=by.name,
-        title=f"Throughput by {by.title}",
-        caption=f"Samples a second over all devices, of runs that differ in {by.title} alone. Dotted: {by.ideal}.",
+        title=_("Throughput by {field}", field=_(by.title)),
+        caption=_(
+            "Samples a second over all devices, of runs that differ in {field} alone. Dotted: {ideal}.",
+            field=_(by.title),
+            ideal=_(by.ideal),
+        ),
         kind="points",
-        groups="Workload",
-        x=ChartAxis(title=by.title.capitalize(), kind="log" if is_wide else "linear"),
-        y=ChartAxis(title="Throughput", unit="samples/s", kind="log" if is_wide else "linear"),
-        interval=BOOTSTRAP_NOTE,
-        counts="steps",
+        groups=_("Workload"),
+        x=ChartAxis(title=title[:1].upper() + title[1:], kind="log" if is_wide else "linear"),
+        y=ChartAxis(title=_("Throughput"), unit="samples/s", kind="log" if is_wide else "linear"),
+        interval=_(BOOTSTRAP_NOTE),
+        counts=_("steps"),
         marks=tuple(marks),
         ideals=_ideals(marks),
-    ).with_notes(omission_note(unset, f"whose {by.title} are not set") if grown else "")
+    ).with_notes(omission_note(unset, _("whose {field} are not set", field=_(by.title))) if grown else "")
 
 
 def _throughput(row: RunData) -> Estimate | None:
@@ -295,16 +317,18 @@ def _accelerator_location(row: RunData) -> str:
     """Return the location of the accelerators, without their number."""
     found = {one.place == LOCAL for one in row.topology.accelerators} if row.topology else set()
     if not found:
-        return "CPU" if row.topology else "places not recorded"
-    return "local and Falcon GPUs" if len(found) > 1 else "local GPUs" if found == {True} else "Falcon GPUs"
+        return "CPU" if row.topology else _("places not recorded")
+    return _("local and Falcon GPUs") if len(found) > 1 else _("local GPUs") if found == {True} else _("Falcon GPUs")
 
 
-_PROPORTION: Final = "in proportion to the fewest"
+_PROPORTION: Final = gettext_noop("in proportion to the fewest")
 _SCALING_FIELDS: Final = (
-    _ScalingField("devices", "scaling-devices", "accelerators", _PROPORTION),
-    _ScalingField("batch", "scaling-batch", "samples a device", "steps as long as with the fewest"),
-    _ScalingField("threads", "scaling-threads", "threads a process", _PROPORTION),
-    _ScalingField("loader_workers", "scaling-loaders", "loaders a process", _PROPORTION),
+    _ScalingField("devices", "scaling-devices", gettext_noop("accelerators"), _PROPORTION),
+    _ScalingField(
+        "batch", "scaling-batch", gettext_noop("samples a device"), gettext_noop("steps as long as with the fewest")
+    ),
+    _ScalingField("threads", "scaling-threads", gettext_noop("threads a process"), _PROPORTION),
+    _ScalingField("loader_workers", "scaling-loaders", gettext_noop("loaders a process"), _PROPORTION),
 )
 
 LOSS_POINTS: Final = 300  # of a line over steps
@@ -320,18 +344,19 @@ def loss_chart(rows: Sequence[RunData]) -> Chart:
     places = -(-max((len(one) for one in columns.values()), default=0) // size)
     return Chart(
         name="loss",
-        title="Loss over steps",
-        caption="Loss of the timed steps, as reported by rank 0."
-        + (f" Each point is the mean of {size}." * (size > 1)),
+        title=_("Loss over steps"),
+        caption=_("Loss of the timed steps, as reported by rank 0.")
+        if size == 1
+        else _("Loss of the timed steps, as reported by rank 0. Each point is the mean of {count}.", count=size),
         kind="lines",
-        groups="Run",
-        x=ChartAxis(title="Step"),
-        y=ChartAxis(title="Loss"),
+        groups=_("Run"),
+        x=ChartAxis(title=_("Step")),
+        y=ChartAxis(title=_("Loss")),
         at=tuple(float(place * size + 1) for place in range(places)),
         lines=run_lines(drawn, lambda row: _bucket_means(columns[row.id], size, places)),
     ).with_notes(
-        omission_note([row for row in rows if row not in having], "without a loss"),
-        omission_note(having[MAX_LINES:], f"since a chart has at most {MAX_LINES} lines"),
+        omission_note([row for row in rows if row not in having], _("without a loss")),
+        omission_note(having[MAX_LINES:], _("since a chart has at most {most} lines", most=MAX_LINES)),
     )
 
 
@@ -347,21 +372,21 @@ def step_time_chart(rows: Sequence[RunData]) -> Chart:
     drawn = having[:MAX_LINES]
     return Chart(
         name="step-time",
-        title="Distribution of step times",
-        caption=(
+        title=_("Distribution of step times"),
+        caption=_(
             "The maximum time of the fastest share of a run's timed steps: the middle is the median, a steep right "
             "end shows a few long steps."
         ),
         kind="lines",
-        groups="Run",
-        x=ChartAxis(title="Share of steps", unit="%"),
-        y=ChartAxis(title="Step time", unit="s"),
+        groups=_("Run"),
+        x=ChartAxis(title=_("Share of steps"), unit="%"),
+        y=ChartAxis(title=_("Step time"), unit="s"),
         at=tuple(float(share) for share in STEP_PERCENTILES) if drawn else (),
         lines=run_lines(drawn, lambda row: np.percentile(row.steps(), STEP_PERCENTILES)),
     ).with_notes(
         omission_note(
             [row for row in rows if row not in having and STEP_SECONDS_KEY not in row.keys],
-            "without times of single steps",
+            _("without times of single steps"),
         ),
-        omission_note(having[MAX_LINES:], f"since a chart has at most {MAX_LINES} lines"),
+        omission_note(having[MAX_LINES:], _("since a chart has at most {most} lines", most=MAX_LINES)),
     )

@@ -26,6 +26,7 @@ from benchmarks.figures.rows import (
     ordered_configurations,
     work_labels,
 )
+from core.language import _, gettext_noop
 from hostwire.training import READINGS
 
 MAX_LINES: Final = 8
@@ -41,7 +42,8 @@ def reading_over_time(rows: Sequence[RunData], *, reading: str = "utilisation", 
 
     Only the first eight runs are drawn. A place without a reading is a gap.
     """
-    unit, title = READINGS[reading]
+    unit, label = READINGS[reading]
+    title = _(label)
     shown, factor = DISPLAY_UNITS.get(unit, (unit, 1.0))
     having = [row for row in rows if row.readings(reading)]
     spans = {row.id: span for row in having if (span := _reading_span(row, reading)) is not None}
@@ -56,22 +58,32 @@ def reading_over_time(rows: Sequence[RunData], *, reading: str = "utilisation", 
 
     middle = (np.arange(LINE_POINTS) + 0.5) / LINE_POINTS
     at = middle * (PERCENT if by_share else longest)
-    of = "the mean of its devices" if reading in DEVICE_READINGS else "of its host"
     return Chart(
         name="utilisation",
-        title=f"{title} over the run",
-        caption=f"{title} of each run, {of}, from its first reading to its last: warm-up and the end included.",
+        title=_("{reading} over the run", reading=title),
+        caption=_(
+            "{reading} of each run, the mean of its devices, from its first reading to its last: warm-up and the end "
+            "included.",
+            reading=title,
+        )
+        if reading in DEVICE_READINGS
+        else _(
+            "{reading} of each run, of its host, from its first reading to its last: warm-up and the end included.",
+            reading=title,
+        ),
         kind="lines",
-        groups="Run",
-        x=ChartAxis(title="Share of the run", unit="%")
+        groups=_("Run"),
+        x=ChartAxis(title=_("Share of the run"), unit="%")
         if by_share
-        else ChartAxis(title="Since the first reading", unit="s"),
+        else ChartAxis(title=_("Since the first reading"), unit="s"),
         y=ChartAxis(title=title, unit=shown),
         at=tuple(float(one) for one in np.round(at, 3)) if drawn else (),
         lines=run_lines(drawn, means),
     ).with_notes(
-        omission_note([row for row in rows if row not in having], "without such readings"),
-        omission_note([row for row in having if row not in drawn], f"since a chart has at most {MAX_LINES} lines"),
+        omission_note([row for row in rows if row not in having], _("without such readings")),
+        omission_note(
+            [row for row in having if row not in drawn], _("since a chart has at most {most} lines", most=MAX_LINES)
+        ),
     )
 
 
@@ -126,16 +138,16 @@ def _resource_chart(
     found = runs_by_mark(having, lambda row: labels[row.id], lambda row: works[row.id])
     return Chart(
         name=name,
-        title=f"{title} by configuration",
-        caption=caption,
+        title=_("{resource} by configuration", resource=_(title)),
+        caption=_(caption),
         kind="bars",
-        groups="Workload",
-        x=ChartAxis(title="Configuration", kind="category"),
-        y=ChartAxis(title=title, unit="%"),
-        interval=PERCENTILE_NOTE,
-        counts="readings",
+        groups=_("Workload"),
+        x=ChartAxis(title=_("Configuration"), kind="category"),
+        y=ChartAxis(title=_(title), unit="%"),
+        interval=_(PERCENTILE_NOTE),
+        counts=_("readings"),
         marks=sort_marks(spread_marks(found, of), ordered_configurations(labels.values())),
-    ).with_notes(omission_note([row for row in rows if row not in having], "without it"))
+    ).with_notes(omission_note([row for row in rows if row not in having], _("without it")))
 
 
 def _reading_spread(name: str, whole: Callable[[RunData], float | None]) -> Callable[[RunData], ReadingSpread | None]:
@@ -161,14 +173,19 @@ def _memory_of_devices(row: RunData) -> float | None:
 
 
 _RESOURCES: Final = (
-    ("gpu", "GPU utilisation", "Share of the time in which devices compute, over the timed steps and all devices.",
+    ("gpu", gettext_noop("GPU utilisation"),
+     gettext_noop("Share of the time in which devices compute, over the timed steps and all devices."),
      _reading_spread("utilisation", lambda row: 1.0)),
-    ("gpu-memory", "GPU memory in use", "Share of a device's memory in use; the mean over devices and steps.",
+    ("gpu-memory", gettext_noop("GPU memory in use"),
+     gettext_noop("Share of a device's memory in use; the mean over devices and steps."),
      _reading_spread("memory_used", _memory_of_devices)),
-    ("gpu-memory-busy", "GPU memory busy", "Share of the time in which the memory of a device was read or written.",
+    ("gpu-memory-busy", gettext_noop("GPU memory busy"),
+     gettext_noop("Share of the time in which the memory of a device was read or written."),
      _reading_spread("memory_share", lambda row: 1.0)),
-    ("cpu", "CPU utilisation", "Share of the host's CPU in use, over the timed steps.",
+    ("cpu", gettext_noop("CPU utilisation"),
+     gettext_noop("Share of the host's CPU in use, over the timed steps."),
      _reading_spread("cpu", lambda row: 1.0)),
-    ("system-memory", "System memory in use", "Share of the host's memory in use, over the timed steps.",
+    ("system-memory", gettext_noop("System memory in use"),
+     gettext_noop("Share of the host's memory in use, over the timed steps."),
      _reading_spread("memory", lambda row: row.topology.memory_bytes if row.topology else None)),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.utils import translation
 from django.views.decorators.http import require_GET
 
 from accounts.access import person_of
@@ -38,6 +39,7 @@ from benchmarks.figures.utilisation import reading_over_time
 from benchmarks.runs.models import Run
 from core.downloads import csv_download
 from core.errors import Invalid, NotFound
+from core.language import SOURCE_LANGUAGE, _, english
 from hostwire.training import READINGS
 
 
@@ -74,7 +76,7 @@ def figures(request: HttpRequest) -> HttpResponse:
 def figure(request: HttpRequest, name: str) -> HttpResponse:
     """Show a figure: charts, captions and tables."""
     if name not in FIGURES:
-        raise NotFound("There is no such figure.")
+        raise NotFound(_("There is no such figure."))
     query, errors = _parse_query(request)
     drawing = None
     if not errors:
@@ -92,7 +94,7 @@ def figure(request: HttpRequest, name: str) -> HttpResponse:
         "choosing": query.urlencode(but=OPTION_PARAMETERS),
         "hidden": [pair for pair in query.pairs if pair[0] not in OPTION_PARAMETERS],
         "choices": _option_choices(drawing, query) if drawing else [],
-        "overlays": [(one, OVERLAYS[one], one in query.overlays) for one in FIGURES[name].overlays],
+        "overlays": [(one, _(OVERLAYS[one]), one in query.overlays) for one in FIGURES[name].overlays],
     }
     return render(request, "benchmarks/figures/figure.html", context, status=400 if errors else 200)
 
@@ -100,13 +102,15 @@ def figure(request: HttpRequest, name: str) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, no_page_test=NO_PAGE)
 def figure_csv(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Stream the tables of a figure as CSV; `chart` names one of several."""
-    drawing = render_figure(person_of(request), name, parse_figure_query(request.GET))
-    chart = request.GET.get("chart", "")
-    charts = [one for one in drawing.figures if not chart or one.name == chart]
+    """Send the tables of a figure as CSV; `chart` names one of several."""
+    query, chart = parse_figure_query(request.GET), request.GET.get("chart", "")
+    with translation.override(SOURCE_LANGUAGE):
+        drawing = render_figure(person_of(request), name, query)
+        charts = [one for one in drawing.figures if not chart or one.name == chart]
+        lines = list(chart_csv_lines(charts))
     if not charts:
-        raise NotFound("There is no such chart.")
-    return csv_download(chart_csv_lines(charts), f"{chart or name}.csv")
+        raise NotFound(_("There is no such chart."))
+    return csv_download(lines, f"{chart or name}.csv")
 
 
 @require_GET
@@ -117,7 +121,11 @@ def compare(request: HttpRequest) -> HttpResponse:
     count = len(query.runs)
     rows = [] if errors or not count else runs_to_compare(person_of(request), query)
     if count > MAX_COMPARED:
-        errors = {"run": f"{count} runs are more than fit side by side: choose {MAX_COMPARED} at most."}
+        errors = {
+            "run": _(
+                "{count} runs are more than fit side by side: choose {most} at most.", count=count, most=MAX_COMPARED
+            )
+        }
     is_shown = MIN_COMPARED <= count <= MAX_COMPARED and not errors
     found = compare_runs(rows) if is_shown else None
     charts = (
@@ -158,13 +166,17 @@ def _option_choices(drawing: RenderedFigure, query: FigureQuery) -> list[tuple[s
     found = []
     for name in drawing.entry.options:
         if name == "baseline":
-            known = [(one, one) for one in drawing.figures[0].baselines]
-            chosen, label = drawing.figures[0].baseline, "Baseline"
+            known = [(english(one), one) for one in drawing.figures[0].baselines]
+            chosen, label = english(drawing.figures[0].baseline), _("Baseline")
         elif name == "time":
-            known, chosen, label = list(TIME_SCALES.items()), query.options.time, "Time by"
+            known, chosen, label = (
+                [(value, _(words)) for value, words in TIME_SCALES.items()],
+                query.options.time,
+                _("Time by"),
+            )
         else:
-            known = [(reading, words) for reading, (_, words) in READINGS.items()]
-            chosen, label = query.options.reading, "Reading"
+            known = [(reading, _(words)) for reading, (__, words) in READINGS.items()]
+            chosen, label = query.options.reading, _("Reading")
         if len(known) > 1:
             found.append((name, label, [(value, words, value == chosen) for value, words in known]))
     return found

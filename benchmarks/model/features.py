@@ -33,6 +33,7 @@ from benchmarks.model.reference_data import (
 from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Topology
 from benchmarks.workloads import costs as workload_costs
 from benchmarks.workloads.definitions import Costs
+from core.language import _, gettext_noop
 from hostwire.training import Spec
 
 VALUE_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}  # bytes of a value
@@ -46,7 +47,7 @@ LOADER_PARAMETERS = {"convolution": "images", "depthwise": "images", "transforme
 MIXED_BYTES = 8.0  # scaled gradients are read and written once more
 NO_EDGE = math.inf
 IMPOSSIBLE_INPUT = (
-    "Its sizes or its links are impossible: there is no prediction."  # of a record from elsewhere, mostly
+    gettext_noop("Its sizes or its links are impossible: there is no prediction.")  # of a record from elsewhere, mostly
 )
 
 
@@ -120,7 +121,9 @@ def costs_of(spec: Spec) -> Costs:
         else None
     )
     if function is None:
-        raise ModelError(f"There is no model of the workload '{spec.workload}': there is no prediction.")
+        raise ModelError(
+            _("There is no model of the workload '{workload}': there is no prediction.", workload=spec.workload)
+        )
     found: Costs = function(spec)
     return found
 
@@ -136,8 +139,11 @@ def accelerators_used(spec: Spec, topology: Topology) -> tuple[Accelerator, ...]
         return ()
     if spec.devices > len(topology.accelerators):
         raise ModelError(
-            f"The run needs {spec.devices} devices, but the topology has {len(topology.accelerators)}: "
-            "add devices, or use fewer."
+            _(
+                "The run needs {devices} devices, but the topology has {available}: add devices, or use fewer.",
+                devices=spec.devices,
+                available=len(topology.accelerators),
+            )
         )
     return topology.accelerators[: spec.devices]
 
@@ -149,17 +155,17 @@ def features_of(spec: Spec, topology: Topology) -> Features:
     except ModelError:
         raise
     except (ArithmeticError, TypeError, ValueError) as error:
-        raise ModelError(IMPOSSIBLE_INPUT) from error
+        raise ModelError(_(IMPOSSIBLE_INPUT)) from error
     values = ((name, getattr(found, name)) for name in FEATURE_NAMES)
     if not all(value >= 0 and (value < NO_EDGE or name.endswith("_rate")) for name, value in values):
-        raise ModelError(IMPOSSIBLE_INPUT)
+        raise ModelError(_(IMPOSSIBLE_INPUT))
     return found
 
 
 def _features_of(spec: Spec, topology: Topology) -> Features:
     costs, accelerators = costs_of(spec), accelerators_used(spec, topology)
     if is_link_workload(spec):
-        raise ModelError(f"{spec.workload} measures links: it has no training step.")
+        raise ModelError(_("{workload} measures links: it has no training step.", workload=spec.workload))
     family = WORKLOAD_FAMILY[spec.workload]
     devices = spec.devices
     flops_seconds, memory_seconds, optimiser_rate, kind, tensor = _processor(spec, topology, accelerators)
@@ -359,9 +365,12 @@ def fits(spec: Spec, topology: Topology) -> str:
         total = needed * spec.devices
         if total <= USABLE_SHARE * topology.memory_bytes:
             return ""
-        return (
-            f"It needs about {total / 1e9:.1f} GB of the host's memory for {spec.devices} processes, "
-            f"and the host has {topology.memory_bytes / 1e9:.1f} GB."
+        return _(
+            "It needs about {needed:.1f} GB of the host's memory for {devices} processes, and the host has "
+            "{total:.1f} GB.",
+            needed=total / 1e9,
+            devices=spec.devices,
+            total=topology.memory_bytes / 1e9,
         )
     devices = accelerators_used(spec, topology)
     if not devices:
@@ -369,7 +378,11 @@ def fits(spec: Spec, topology: Topology) -> str:
     smallest = min(devices, key=lambda device: device.memory_bytes)
     if needed <= USABLE_SHARE * smallest.memory_bytes:
         return ""
-    return (
-        f"It needs about {needed / 1e9:.1f} GB a device, and {smallest.name} ({smallest.model}) has "
-        f"{smallest.memory_bytes / 1e9:.1f} GB: choose a smaller batch, mixed precision or sharding."
+    return _(
+        "It needs about {needed:.1f} GB a device, and {name} ({model}) has {memory:.1f} GB: choose a smaller "
+        "batch, mixed precision or sharding.",
+        needed=needed / 1e9,
+        name=smallest.name,
+        model=smallest.model,
+        memory=smallest.memory_bytes / 1e9,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -27,16 +27,23 @@ from benchmarks.model.reference_data import (
 )
 from benchmarks.model.step_time import StepTimes, counted_traffic, ring_bytes, step_times
 from benchmarks.model.topology import LOCAL, Accelerator, Topology
+from core.language import _, _n, gettext_noop, joined
 from hostwire.training import Spec
 
 DRAW_COUNT, DRAW_SEED, PROBABILITY = 400, 20201127, 0.9
 RATES_SOURCE = "published rates on V100 and data sheets"
 LINKS_SOURCE = "published GPU-to-GPU table"
+TERM_LABELS: Final = {
+    "compute": gettext_noop("Compute"),
+    "communication": gettext_noop("Communication"),
+    "input": gettext_noop("Input"),
+    "optimiser": gettext_noop("Optimiser"),
+}
 EDGE_LABELS = {
     "nvlink": "NVLink",
-    "switch": "a switch of the chassis",
-    "across": "the host's ports",
-    "loopback": "the loopback interface",
+    "switch": gettext_noop("a switch of the chassis"),
+    "across": gettext_noop("the host's ports"),
+    "loopback": gettext_noop("the loopback interface"),
 }
 
 
@@ -87,30 +94,52 @@ def predict(spec: Spec, topology: Topology, belief: Belief | None = None, *, cou
 def _basis(spec: Spec, topology: Topology, belief: Belief) -> tuple[Basis, str]:
     measured = belief.measured.get(cell_key(spec, topology))
     if measured is not None:
-        runs = "one run" if measured.runs == 1 else f"{measured.runs} runs"
-        return "measured", f"Measured: {runs} of exactly this on an equal topology, combined with the model."
+        return "measured", _n(
+            "Measured: one run of exactly this on an equal topology, combined with the model.",
+            "Measured: {count} runs of exactly this on an equal topology, combined with the model.",
+            measured.runs,
+        )
     count = belief.runs.get(spec.workload, 0)
     if count and not is_link_workload(spec):
-        runs = "one run" if count == 1 else f"{count} runs"
-        return "calibrated", f"Calibrated: the model was fitted to {runs} of {spec.workload}, none of exactly this."
-    known = "runs of other workloads, published rates" if belief.runs else "Published rates"
-    sentence = (
-        f"Prior: no run of {spec.workload} is known. {known[0].upper()}{known[1:]} and data sheets are its basis."
-    )
+        return "calibrated", _n(
+            "Calibrated: the model was fitted to one run of {workload}, none of exactly this.",
+            "Calibrated: the model was fitted to {count} runs of {workload}, none of exactly this.",
+            count,
+            workload=spec.workload,
+        )
+    if belief.runs:
+        sentence = _(
+            "Prior: no run of {workload} is known. Runs of other workloads, published rates and data sheets are its "
+            "basis.",
+            workload=spec.workload,
+        )
+    else:
+        sentence = _(
+            "Prior: no run of {workload} is known. Published rates and data sheets are its basis.",
+            workload=spec.workload,
+        )
     doubtful = [
         device.model
         for device in accelerators_used(spec, topology)
         if device_datasheet(device.model) is DEVICE_DATASHEETS["other"]
     ]
     if doubtful:
-        sentence += f" No data sheet of '{doubtful[0]}' is known: it is taken for a V100-PCIE, with much doubt."
+        doubt = _(
+            "No data sheet of '{model}' is known: it is taken for a V100-PCIE, with much doubt.", model=doubtful[0]
+        )
+        sentence = joined([sentence, doubt])
     return "prior", sentence
 
 
 def _link_term(spec: Spec, seconds: float) -> StepTerm:
-    what = "reads of the drive" if spec.workload == "storage_read" else "transfers"
     name = "input" if spec.workload == "storage_read" else "communication"
-    return StepTerm(name=name, seconds=seconds, why=f"{format_seconds(seconds)} of {what} a step.", source=LINKS_SOURCE)
+    shown = format_seconds(seconds)
+    why = (
+        _("{seconds} of reads of the drive a step.", seconds=shown)
+        if spec.workload == "storage_read"
+        else _("{seconds} of transfers a step.", seconds=shown)
+    )
+    return StepTerm(name=name, seconds=seconds, why=why, source=LINKS_SOURCE)
 
 
 def _terms(
@@ -122,13 +151,20 @@ def _terms(
         return float(values[0, 0])
 
     rate = one(found.compute) and spec.batch * spec.accumulation / one(found.compute)
-    pieces = [f"{spec.batch * spec.accumulation} samples a device at {_format_rate(rate)} a second"]
+    pieces = [
+        _n(
+            "{count} sample a device at {rate} a second",
+            "{count} samples a device at {rate} a second",
+            spec.batch * spec.accumulation,
+            rate=_format_rate(rate),
+        )
+    ]
     if has_runs and abs(factor - 1) > 0.005:
-        pieces.append(f"all terms {factor - 1:+.0%} by what runs of this specification showed")
+        pieces.append(_("all terms {change:+.0%} by what runs of this specification showed", change=factor - 1))
     compute = StepTerm(
         name="compute",
         seconds=one(found.compute) * factor,
-        why=f"{format_seconds(one(found.compute) * factor)}: {'; '.join(pieces)}.",
+        why=_("{seconds}: {facts}.", seconds=format_seconds(one(found.compute) * factor), facts=joined(pieces, "; ")),
         source=RATES_SOURCE,
     )
     exposed, exchange = one(found.exposed) * factor, one(found.exchange) * factor
@@ -139,12 +175,21 @@ def _terms(
         source=LINKS_SOURCE,
     )
     waited = one(found.waited) * factor
-    inputs = {"preparing": one(found.decode), "reading": one(found.read), "copying to devices": one(found.copied)}
+    inputs = {
+        _("preparing"): one(found.decode),
+        _("reading"): one(found.read),
+        _("copying to devices"): one(found.copied),
+    }
     slowest = max(inputs, key=lambda name: inputs[name])
     samples = float(row["samples"][0]) / max(one(found.input), 1e-9)
-    why = (
-        f"{format_seconds(waited)} waited: the input takes {format_seconds(one(found.input) * factor)} a step, "
-        f"most of it {slowest} ({_format_rate(samples)} samples a second, {row['cores'][0]:.0f} cores)."
+    why = _(
+        "{waited} waited: the input takes {seconds} a step, most of it {slowest} ({rate} samples a second, "
+        "{cores:.0f} cores).",
+        waited=format_seconds(waited),
+        seconds=format_seconds(one(found.input) * factor),
+        slowest=slowest,
+        rate=_format_rate(samples),
+        cores=row["cores"][0],
     )
     source = "rate of an input-bound network, drives' data sheets"
     optimiser = one(found.optimiser) * factor
@@ -155,7 +200,10 @@ def _terms(
         StepTerm(
             name="optimiser",
             seconds=optimiser,
-            why=f"{format_seconds(optimiser)}: weights and moments are read and written at the memory's rate.",
+            why=_(
+                "{seconds}: weights and moments are read and written at the memory's rate.",
+                seconds=format_seconds(optimiser),
+            ),
             source="data sheets",
         ),
     )
@@ -165,16 +213,20 @@ def _exchange_sentence(
     belief: Belief, row: Mapping[str, Floats], found: StepTimes, exposed: float, exchange: float
 ) -> str:
     if row["devices"][0] == 1:
-        return "0 s: a single device exchanges no gradients."
+        return _("0 s: a single device exchanges no gradients.")
     values = np.exp(belief.mean[: len(PARAMETER_NAMES)])
     slowest = min(EDGE_LABELS, key=lambda kind: values[PARAMETER_INDEX[kind]] * row[f"{kind}_rate"][0])
     sent = float(ring_bytes(belief.mean[None], row)[0, 0])
     hidden = max(0.0, exchange - exposed)
-    return (
-        f"{format_seconds(exposed)} exposed of {format_seconds(exchange)}: "
-        f"each device sends {sent / 1e6:.0f} MB a step, "
-        f"the slowest edge is {EDGE_LABELS[slowest]} at {float(found.rate[0, 0]) / 1e9:.3g} GB/s; "
-        f"{format_seconds(hidden)} hide behind the computation."
+    return _(
+        "{exposed} exposed of {exchange}: each device sends {sent:.0f} MB a step, the slowest edge is {edge} at "
+        "{rate:.3g} GB/s; {hidden} hide behind the computation.",
+        exposed=format_seconds(exposed),
+        exchange=format_seconds(exchange),
+        sent=sent / 1e6,
+        edge=_(EDGE_LABELS[slowest]),
+        rate=float(found.rate[0, 0]) / 1e9,
+        hidden=format_seconds(hidden),
     )
 
 
@@ -222,6 +274,11 @@ def prediction_draws(belief: Belief) -> Draws:
 
 # The basis of a figure: runs of exactly this, a model fitted to other runs, or published rates and data sheets.
 Basis = Literal["measured", "calibrated", "prior"]
+BASIS_LABELS: Final[Mapping[Basis, str]] = {
+    "measured": gettext_noop("measured"),
+    "calibrated": gettext_noop("calibrated"),
+    "prior": gettext_noop("prior"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)

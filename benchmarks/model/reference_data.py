@@ -19,6 +19,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from core.language import gettext_noop
+
 GB, TERA = 1e9, 1e12
 GPU_TABLE_SOURCE = "published GPU-to-GPU table"
 NVIDIA_SOURCE = "NVIDIA DeepLearningExamples"
@@ -303,7 +305,7 @@ def _model_parameters() -> tuple[ModelParameter, ...]:
         return ModelParameter(name=name, centre=centre, spread=spread, about=about)
 
     general = (
-        one("half", 0.4, 0.4, "share of the fp16 or bf16 peak rate that matrix products reach"),
+        one("half", 0.4, 0.4, gettext_noop("share of the fp16 or bf16 peak rate that matrix products reach")),
         one("single", 0.6, 0.3, "share of the fp32 peak rate that matrix products reach"),
         one("memory", 0.75, 0.3, "share of the memory's rate that other operations reach"),
         one("stack", 1.0, 0.17, "time of a device against the published rates: this site's software and clocks"),
@@ -317,11 +319,11 @@ def _model_parameters() -> tuple[ModelParameter, ...]:
         one("latency", 3.0, 0.5, "times the latency of a small write that one hop of a ring takes"),
         one("contention", 0.1, 0.6, "share of hidden communication that slows computation nevertheless"),
         one("straggle", 0.015, 0.6, "slowdown a doubling of devices (natural logarithm): the slowest is waited for"),
-        one("gradient", 1.0, 0.2, "width of gradients on the wire against what the run asks for"),
+        one("gradient", 1.0, 0.2, gettext_noop("width of gradients on the wire against what the run asks for")),
         # The design notes' 7 bytes a parameter and GPU are one way of a ring of eight in fp32: half of both ways.
         one("count", 0.5, 0.2, "bytes that the ports count against those sent and received"),
         one("optimiser", 1.5, 0.4, "times the least traffic of memory that an optimiser step takes"),
-        one("compile", 0.8, 0.15, "time of operations bound by memory when compiled (assumed)"),
+        one("compile", 0.8, 0.15, gettext_noop("time of operations bound by memory when compiled (assumed)")),
         one("dp", 1.3, 0.35, "times the exchange of DP against its bytes over the slowest link"),
         one("sharded", 1.15, 0.25, "times the exchange of sharded training against its bytes over the slowest link"),
         one("images", 1 / 110 / (4 * 3 * 224**2), 0.6, "s of a core to read and change an image, a byte of the tensor"),

@@ -29,7 +29,7 @@ def prediction_json(prediction: Prediction) -> dict[str, Any]:
         "interval": [prediction.interval.low, prediction.interval.high],
         "interval_probability": prediction.interval.probability,
         "samples_per_second": prediction.samples_per_second,
-        "terms": msgspec.to_builtins(prediction.terms),
+        "terms": msgspec.to_builtins(prediction.terms, enc_hook=str.__str__),
         "pcie_bytes_per_step": {
             name: {"to_device": to, "from_device": back} for name, (to, back) in prediction.pcie_bytes.items()
         },

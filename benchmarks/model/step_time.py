@@ -34,6 +34,7 @@ from benchmarks.model.reference_data import (
     drive_datasheet,
 )
 from benchmarks.model.topology import LOCAL, Accelerator, Topology
+from core.language import _
 from hostwire.training import Spec
 
 BACKWARD = 2 / 3  # of the time of a batch: two of its three passes
@@ -223,7 +224,7 @@ def link_seconds(logs: Floats, spec: Spec, topology: Topology) -> Floats:
         )
         return times * 2 * float(sizes.sum()) * way / p("copy")
     if spec.devices < 2:
-        raise ModelError(f"{spec.workload} is between devices: it needs at least 2.")
+        raise ModelError(_("{workload} is between devices: it needs at least 2.", workload=spec.workload))
     if spec.workload == "gpu_bandwidth":
         return times * _pair_seconds(p("loopback"), sizes, devices, spec, topology)
     edges = ring_edges(spec, topology, devices)

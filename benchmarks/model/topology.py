@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from benchmarks.model.reference_data import device_datasheet
+from core.language import _
 from core.text import split_location
 
 LOCAL = "local"
@@ -136,22 +137,37 @@ class TopologyPart(_StrictPart, frozen=True):
 def read_topology(text: str | bytes) -> Topology:
     """Return the topology of a file. Raises TopologyError, with the wrong field or line."""
     if len(text) > MAX_FILE_BYTES:
-        raise TopologyError(f"The file is larger than {MAX_FILE_BYTES // 1024} KiB: a topology is a few of them.")
+        raise TopologyError(
+            _("The file is larger than {size} KiB: a topology is a few of them.", size=MAX_FILE_BYTES // 1024)
+        )
     try:
         plain = json.loads(text)
     except UnicodeDecodeError:
-        raise TopologyError("The file is not UTF-8.") from None
+        raise TopologyError(_("The file is not UTF-8.")) from None
     except RecursionError:
-        raise TopologyError("The file nests too deeply.") from None
+        raise TopologyError(_("The file nests too deeply.")) from None
     except json.JSONDecodeError as wrong:
-        sentence = f"Line {wrong.lineno}, column {wrong.colno} is no JSON: {wrong.msg}."
+        sentence = _(
+            "Line {line}, column {column} is no JSON: {message}.",
+            line=wrong.lineno,
+            column=wrong.colno,
+            message=wrong.msg,
+        )
         raise TopologyError(sentence, line=wrong.lineno) from None
     if not isinstance(plain, dict):
-        raise TopologyError("A topology is a JSON object.", line=1)
+        raise TopologyError(_("A topology is a JSON object."), line=1)
     if plain.get("format") != TOPOLOGY_FORMAT:
         given = plain.get("format")
-        actual = "there is none" if given is None else f"it is {json.dumps(given)[:80]}"
-        raise TopologyError(f"format: it must be '{TOPOLOGY_FORMAT}', and {actual}.", field="format")
+        sentence = (
+            _("format: it must be '{format}', and there is none.", format=TOPOLOGY_FORMAT)
+            if given is None
+            else _(
+                "format: it must be '{format}', and it is {given}.",
+                format=TOPOLOGY_FORMAT,
+                given=json.dumps(given)[:80],
+            )
+        )
+        raise TopologyError(sentence, field="format")
     try:
         part = msgspec.convert(plain, TopologyPart)
     except msgspec.ValidationError as wrong:
@@ -165,10 +181,10 @@ def _error_location(message: str) -> tuple[str, str]:
     sentence, field = split_location(message)
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", sentence)
     if unknown is not None:
-        return "there is no such member", ".".join(filter(None, (field, unknown[1])))
+        return _("there is no such member"), ".".join(filter(None, (field, unknown[1])))
     missing = re.fullmatch(r"Object missing required field `(.*)`", sentence)
     if missing is not None:
-        return "it is missing", ".".join(filter(None, (field, missing[1])))
+        return _("it is missing"), ".".join(filter(None, (field, missing[1])))
     return sentence[0].lower() + sentence[1:], field
 
 
@@ -177,12 +193,14 @@ def _topology_from_part(part: TopologyPart) -> Topology:
     for index, device in enumerate(part.accelerators):
         if device.name in names:
             field = f"accelerators[{index}].name"
-            raise TopologyError(f"{field}: '{device.name}' is there twice.", field=field)
+            raise TopologyError(_("{field}: '{name}' is there twice.", field=field, name=device.name), field=field)
         names.add(device.name)
     places = {device.place for device in part.accelerators} | {part.storage.place}
     for place in part.uplinks:
         if place not in places or place == LOCAL:
-            sentence = f"uplinks: nothing is at '{place}'; a place is named by an accelerator or the storage."
+            sentence = _(
+                "uplinks: nothing is at '{place}'; a place is named by an accelerator or the storage.", place=place
+            )
             raise TopologyError(sentence, field="uplinks")
     plain = msgspec.to_builtins(part)
     for device in plain["accelerators"]:

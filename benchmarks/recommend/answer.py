@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.model import Belief, predict, refit
 from benchmarks.model.calibration import Observation
-from benchmarks.model.prediction import Basis, Prediction
+from benchmarks.model.prediction import BASIS_LABELS, Basis, Prediction
 from benchmarks.recommend.candidates import (
     Array,
     RunCandidate,
@@ -40,6 +40,7 @@ from benchmarks.recommend.ranking import (
 )
 from benchmarks.recommend.request import OBJECTIVE_LABELS, OBJECTIVE_UNITS, RecommendationRequest
 from benchmarks.runs.rules import Composition
+from core.language import _, joined
 
 MAX_RANKED: Final = 10
 TERM_DRAWS: Final = 16  # draws for the terms of a prediction; probabilities use more draws
@@ -79,6 +80,10 @@ class RankedCandidate:
     def devices(self) -> int:
         return self.candidate.layout.count
 
+    @property
+    def basis_label(self) -> str:
+        return _(BASIS_LABELS[self.basis])
+
 
 @dataclass(frozen=True, kw_only=True)
 class DecidingRun:
@@ -92,10 +97,15 @@ class DecidingRun:
     def sentence(self) -> str:
         """Its expected effect on the regret."""
         if self.after >= self.before:
-            return f"Run {self.line.words} next: it is the most likely to be best among candidates without a run."
-        return (
-            f"Run {self.line.words} next: the expected regret of the choice falls from {format_share(self.before)} "
-            f"to {format_share(self.after)}."
+            return _(
+                "Run {candidate} next: it is the most likely to be best among candidates without a run.",
+                candidate=self.line.words,
+            )
+        return _(
+            "Run {candidate} next: the expected regret of the choice falls from {before} to {after}.",
+            candidate=self.line.words,
+            before=format_share(self.before),
+            after=format_share(self.after),
         )
 
 
@@ -131,29 +141,54 @@ class Recommendation:
             return self.impossible.sentence
         first = self.lines[0]
         amount = format_objective(self.request.objective, first.objective.value)
-        objective = OBJECTIVE_LABELS[self.request.objective]
-        certainty = (
-            f"It is best with a probability of {format_share(first.probability)}, and "
-            f"within {format_share(TOLERATED_REGRET)} of the best with {format_share(first.near)}; "
-            f"the expected regret is {format_share(first.regret)}."
+        objective = _(OBJECTIVE_LABELS[self.request.objective])
+        tolerated = format_share(TOLERATED_REGRET)
+        certainty = _(
+            "It is best with a probability of {probability}, and within {tolerated} of the best with {near}; the "
+            "expected regret is {regret}.",
+            probability=format_share(first.probability),
+            tolerated=tolerated,
+            near=format_share(first.near),
+            regret=format_share(first.regret),
         )
-        if self.abstains:
-            return (
-                f"Nothing is recommended yet. {first.words} leads for the {objective} ({amount}), but others overlap "
-                f"with it. {certainty} A recommendation requires that it is within {format_share(TOLERATED_REGRET)} of "
-                f"the best with {format_share(DECISION_CONFIDENCE)}."
+        if not self.abstains:
+            chosen = _(
+                "{candidate}, for the {objective}: {amount}.",
+                candidate=first.words,
+                objective=objective,
+                amount=amount,
             )
-        return f"{first.words}, for the {objective}: {amount}. {certainty}"
+            return joined([chosen, certainty])
+        leads = _(
+            "Nothing is recommended yet. {candidate} leads for the {objective} ({amount}), but others overlap with it.",
+            candidate=first.words,
+            objective=objective,
+            amount=amount,
+        )
+        required = _(
+            "A recommendation requires that it is within {tolerated} of the best with {confidence}.",
+            tolerated=tolerated,
+            confidence=format_share(DECISION_CONFIDENCE),
+        )
+        return joined([leads, certainty, required])
 
     @property
     def search_words(self) -> str:
         """The extent of the search."""
         if self.exact and self.considered == 1:
-            return "There is one way to run it."
-        compared = f"{self.considered:,} ways to run it, on {self.layouts:,} different compositions"
+            return _("There is one way to run it.")
         if self.exact:
-            return f"All {compared}, were compared."
-        return f"The search was not exact: it compared {compared}, the most promising of more."
+            return _(
+                "All {ways:,} ways to run it, on {compositions:,} different compositions, were compared.",
+                ways=self.considered,
+                compositions=self.layouts,
+            )
+        return _(
+            "The search was not exact: it compared {ways:,} ways to run it, on {compositions:,} different "
+            "compositions, the most promising of more.",
+            ways=self.considered,
+            compositions=self.layouts,
+        )
 
 
 def recommend(
@@ -310,7 +345,7 @@ def _candidate_json(
         "expected_regret": line.regret,
         "basis": line.basis,
         "reasons": list(line.reasons),
-        "terms": msgspec.to_builtins(line.prediction.terms),
+        "terms": msgspec.to_builtins(line.prediction.terms, enc_hook=str.__str__),
         "pcie_bytes_per_second": line.prediction.pcie_bytes_per_second,
         "memory_bytes": line.prediction.memory_bytes,
         "attachments": [{"device_id": device, "host_port_id": port} for device, port in desired.attachments.items()],
@@ -341,4 +376,4 @@ def amount_text(answer: Recommendation, amount: AmountInterval) -> str:
     if amount.low == amount.high:
         return format_objective(objective, amount.value)
     value, low, high = (format_objective(objective, one) for one in (amount.value, amount.low, amount.high))
-    return f"{value} ({low} to {high})"
+    return _("{value} ({low} to {high})", value=value, low=low, high=high)

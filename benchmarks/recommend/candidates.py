@@ -24,6 +24,7 @@ from benchmarks.recommend.layouts import Layout
 from benchmarks.recommend.pool import DeviceClass, RecommendationPool
 from benchmarks.recommend.request import Objective, RecommendationRequest
 from benchmarks.recommend.search import search_layouts
+from core.language import _
 from hostwire.training import Precision, Spec, Strategy
 
 Array = NDArray[np.float64]
@@ -84,9 +85,14 @@ def _specs(request: RecommendationRequest, count: int) -> list[Spec]:
 
 def _memory_sentence(spec: Spec, layout: Layout) -> str:
     kind = min(layout.kinds, key=lambda one: one.memory_bytes)
-    return (
-        f"{kind.model} has {kind.memory_bytes / 1e9:.1f} GB, and a batch of {spec.batch} in {spec.precision} needs "
-        f"{memory_bytes(spec) / 1e9:.1f} GB on each device{'' if spec.devices == 1 else f' ({spec.strategy})'}."
+    return _(
+        "{model} has {available:.1f} GB, and a batch of {batch} in {precision} needs {needed:.1f} GB on each {device}.",
+        model=kind.model,
+        available=kind.memory_bytes / 1e9,
+        batch=spec.batch,
+        precision=spec.precision,
+        needed=memory_bytes(spec) / 1e9,
+        device=_("device") if spec.devices == 1 else _("device ({strategy})", strategy=spec.strategy),
     )
 
 

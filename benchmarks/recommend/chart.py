@@ -9,6 +9,7 @@ from typing import Final
 
 from benchmarks.model.topology import LOCAL
 from benchmarks.recommend.answer import RankedCandidate
+from core.language import _
 
 CHART_WIDTH: Final = 400.0  # units of the picture
 MAX_TICKS: Final = 5
@@ -21,6 +22,7 @@ class ThroughputBar:
     label: str
     words: str
     basis: str
+    basis_label: str
     low: float
     span: float
     middle: float
@@ -44,7 +46,8 @@ def throughput_chart(lines: Sequence[RankedCandidate]) -> ThroughputChart:
     scale = CHART_WIDTH / most
     bars = [
         ThroughputBar(
-            label=_label(line), words=f"{middle:,.0f} ({low:,.0f} to {high:,.0f})", basis=line.basis,
+            label=_label(line), basis=line.basis, basis_label=line.basis_label,
+            words=_("{value} ({low} to {high})", value=f"{middle:,.0f}", low=f"{low:,.0f}", high=f"{high:,.0f}"),
             low=low * scale, span=max(1.0, (high - low) * scale), middle=middle * scale,
         )
         for line, (low, middle, high) in zip(lines, rates, strict=True)
@@ -64,5 +67,5 @@ def _tick_step(most: float) -> float:
 def _label(line: RankedCandidate) -> str:
     """Return where the GPUs of a candidate are: 'node-a: 8 local, 4 Falcon'."""
     places = [one.place == LOCAL for one in line.prediction.topology.accelerators]
-    counts = ((sum(places), "local"), (len(places) - sum(places), "Falcon"))
+    counts = ((sum(places), _("local")), (len(places) - sum(places), "Falcon"))
     return f"{line.candidate.layout.host.name}: {', '.join(f'{count} {kind}' for count, kind in counts if count)}"

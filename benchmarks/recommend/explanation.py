@@ -22,18 +22,22 @@ from benchmarks.recommend.candidates import (
 from benchmarks.recommend.pool import RecommendationPool
 from benchmarks.recommend.ranking import posterior_seconds, promising_candidates
 from benchmarks.recommend.request import Constraints, Objective, RecommendationRequest
-from core.language import join_words
+from core.language import _, _n, gettext_noop, join_words, joined
 
 BASIS_SENTENCES: Final[dict[Basis, str]] = {
-    "measured": "Measured by a run of exactly this configuration; the interval is the spread of its steps.",
-    "calibrated": "Predicted by the model, fitted to runs of this workload that you see.",
-    "prior": "Predicted from published rates and data sheets only: there is no real run of this workload yet.",
+    "measured": gettext_noop(
+        "Measured by a run of exactly this configuration; the interval is the spread of its steps."
+    ),
+    "calibrated": gettext_noop("Predicted by the model, fitted to runs of this workload that you see."),
+    "prior": gettext_noop(
+        "Predicted from published rates and data sheets only: there is no real run of this workload yet."
+    ),
 }
 BOUND_SENTENCES: Final = {
-    "compute": "Computing is most of a step",
-    "communication": "Exposed communication is most of a step",
-    "input": "Waiting for input is most of a step",
-    "optimiser": "The optimiser is most of a step",
+    "compute": gettext_noop("Computing is most of a step, {share}."),
+    "communication": gettext_noop("Exposed communication is most of a step, {share}."),
+    "input": gettext_noop("Waiting for input is most of a step, {share}."),
+    "optimiser": gettext_noop("The optimiser is most of a step, {share}."),
 }
 
 
@@ -41,75 +45,87 @@ def candidate_reasons(
     pool: RecommendationPool, candidate: RunCandidate, prediction: Prediction, basis: Basis
 ) -> tuple[str, ...]:
     """Return sentences on the largest term, exposed communication and its link, memory, and changes to compose it."""
-    found = []
+    found: list[str] = []
     terms = sorted(prediction.terms, key=lambda one: -one.seconds)
     total = sum(term.seconds for term in terms) or 1.0
     if terms and terms[0].seconds > 0:
         first = terms[0]
-        bound = BOUND_SENTENCES.get(first.name, f"{first.name.capitalize()} is most of a step")
-        found.append(f"{bound}, {format_share(first.seconds / total)}. {first.why}")
+        found.append(joined([_(BOUND_SENTENCES[first.name], share=format_share(first.seconds / total)), first.why]))
     for term in terms[1:]:
         if term.name == "communication" and term.seconds > 0.005 * total:
-            found.append(
-                f"Exposed communication takes {format_share(term.seconds / total)} of it"
-                f"{_link_phrase(candidate)}. {term.why}"
-            )
+            found.append(joined([_exposed_sentence(candidate, format_share(term.seconds / total)), term.why]))
         elif term.name == "input" and term.seconds > 0.005 * total:
-            found.append(f"Waiting for input takes {format_share(term.seconds / total)} of it. {term.why}")
+            share = format_share(term.seconds / total)
+            found.append(joined([_("Waiting for input takes {share} of it.", share=share), term.why]))
     needed, least = prediction.memory_bytes / 2**30, min((kind.memory_bytes for kind in candidate.kinds), default=0.0)
-    found.append(
-        f"Each GPU needs {format_short(needed)} GiB of {format_short(least / 2**30)} GiB. {BASIS_SENTENCES[basis]}"
+    memory = _(
+        "Each GPU needs {needed} GiB of {available} GiB.",
+        needed=format_short(needed),
+        available=format_short(least / 2**30),
     )
+    found.append(joined([memory, _(BASIS_SENTENCES[basis])]))
     found.append(composition_sentence(pool, candidate))
     return tuple(found)
 
 
-def _link_phrase(candidate: RunCandidate) -> str:
+def _exposed_sentence(candidate: RunCandidate, share: str) -> str:
+    """Return the share of exposed communication with the link that it takes."""
     uplinks = [place.uplink for place in candidate.layout.places if place.count]
     if not uplinks:
-        return f" over {'NVLink' if candidate.layout.host.local_fabric == 'nvlink' else 'PCIe'} of the host"
+        link = "NVLink" if candidate.layout.host.local_fabric == "nvlink" else "PCIe"
+        return _("Exposed communication takes {share} of it over {link} of the host.", share=share, link=link)
     slowest = min(uplinks, key=lambda one: one.lanes * 2**one.generation)
     alone = len(uplinks) == 1 and not candidate.layout.local
-    way = (
-        "below one switch"
-        if alone
-        else f"across the host, whose narrowest uplink is x{slowest.lanes} Gen {slowest.generation}"
+    if alone:
+        return _("Exposed communication takes {share} of it below one switch.", share=share)
+    return _(
+        "Exposed communication takes {share} of it across the host, whose narrowest uplink is {link}.",
+        share=share,
+        link=f"x{slowest.lanes} Gen {slowest.generation}",
     )
-    return f" {way}"
 
 
 def composition_sentence(pool: RecommendationPool, candidate: RunCandidate) -> str:
     """Return the changes of a plan as a sentence."""
     desired = candidate.layout.desired_state(pool)
     if not desired.attachments and not desired.modes:
-        return "All of it is composed already."
+        return _("All of it is composed already.")
     moved = [one for one in desired.attachments.values() if one is not None]
     out = len(desired.attachments) - len(moved)
-    parts = []
+    parts: list[str] = []
     if moved:
-        parts.append(f"{len(moved)} device{'' if len(moved) == 1 else 's'} to attach")
+        parts.append(_n("{count} device to attach", "{count} devices to attach", len(moved)))
     if out:
-        parts.append(f"{out} that {'is' if out == 1 else 'are'} idle to detach, to make room")
+        parts.append(
+            _n(
+                "{count} that is idle to detach, to make room",
+                "{count} that are idle to detach, to make room",
+                out,
+            )
+        )
     if desired.modes:
-        drawers = len(desired.modes)
-        parts.append(f"the mode of {drawers} drawer{'' if drawers == 1 else 's'} to change")
-    return f"To compose it there {'is' if len(moved) == 1 and len(parts) == 1 else 'are'} {', '.join(parts)}."
+        parts.append(
+            _n("the mode of {count} drawer to change", "the mode of {count} drawers to change", len(desired.modes))
+        )
+    if len(moved) == 1 and len(parts) == 1:
+        return _("To compose it there is {changes}.", changes=parts[0])
+    return _("To compose it there are {changes}.", changes=joined(parts, ", "))
 
 
 FEW_DRAWS: Final = 64
 CONSTRAINT_LABELS: Final[Mapping[str, Callable[[Any], str]]] = {
-    "least_devices": lambda value: f"at least {value} GPUs",
-    "most_devices": lambda value: f"at most {value} GPUs",
-    "models": lambda value: f"only {join_words(sorted(value) or ['no model'])}",
-    "most_seconds": lambda value: f"at most {format_duration(value)}",
-    "most_joules": lambda value: f"at most {format_energy(value)}",
-    "most_watts": lambda value: f"at most {format_short(value)} W",
-    "keep": lambda value: f"{len(value)} device{'' if len(value) == 1 else 's'} kept where attached",
-    "gpus": lambda value: "only the host's own GPUs" if value == "local" else "only GPUs of chassis",
-    "storage": lambda _: "data on a drive of a chassis",
-    "same_mode": lambda _: "no drawer changes its mode",
-    "one_model": lambda _: "GPUs of one model",
-    "one_place": lambda _: "all GPUs at one place",
+    "least_devices": lambda value: _("at least {count} GPUs", count=value),
+    "most_devices": lambda value: _("at most {count} GPUs", count=value),
+    "models": lambda value: _("only {models}", models=join_words(sorted(value) or [_("no model")])),
+    "most_seconds": lambda value: _("at most {amount}", amount=format_duration(value)),
+    "most_joules": lambda value: _("at most {amount}", amount=format_energy(value)),
+    "most_watts": lambda value: _("at most {amount}", amount=f"{format_short(value)} W"),
+    "keep": lambda value: _n("{count} device kept where attached", "{count} devices kept where attached", len(value)),
+    "gpus": lambda value: _("only the host's own GPUs") if value == "local" else _("only GPUs of chassis"),
+    "storage": lambda value: _("data on a drive of a chassis"),
+    "same_mode": lambda value: _("no drawer changes its mode"),
+    "one_model": lambda value: _("GPUs of one model"),
+    "one_place": lambda value: _("all GPUs at one place"),
 }
 
 
@@ -133,9 +149,9 @@ def explain_infeasibility(
 ) -> Infeasibility:
     """Return a minimal set of conflicting constraints."""
     if not pool.hosts:
-        return Infeasibility(constraints=(), sentence="You cannot use any host.")
+        return Infeasibility(constraints=(), sentence=_("You cannot use any host."))
     if not pool.gpus:
-        return Infeasibility(constraints=(), sentence="No GPU is available: wait for one, or request a lease.")
+        return Infeasibility(constraints=(), sentence=_("No GPU is available: wait for one, or request a lease."))
 
     def feasible(limits: Constraints) -> bool:
         limited = replace(request, limits=limits)
@@ -153,9 +169,13 @@ def explain_infeasibility(
     words = [_constraint_label(name, request.limits, pool) for name in conflict]
     relaxed = tuple((name, _relaxation_sentence(name, pool, request, belief, alike)) for name in conflict)
     if len(words) == 1:
-        sentence = f"{words[0][0].upper()}{words[0][1:]}: not possible. {relaxed[0][1]}"
+        constraint = words[0][0].upper() + words[0][1:]
+        sentence = joined([_("{constraint}: not possible.", constraint=constraint), relaxed[0][1]])
     else:
-        sentence = f"These constraints conflict: {join_words(words)}. Without any one of them the rest is possible."
+        sentence = _(
+            "These constraints conflict: {constraints}. Without any one of them the rest is possible.",
+            constraints=join_words(words),
+        )
     return Infeasibility(constraints=conflict, sentence=sentence, relaxed=relaxed)
 
 
@@ -177,30 +197,43 @@ def _unconstrained_reason(pool: RecommendationPool, request: RecommendationReque
     )
     if found.unfit:
         return Infeasibility(
-            constraints=("memory",), sentence=f"It does not fit into the memory of any free device. {found.unfit[0]}"
+            constraints=("memory",),
+            sentence=joined([_("It does not fit into the memory of any free device."), found.unfit[0]]),
         )
     if found.undivided and request.global_batch is not None:
         counts = join_words([str(one) for one in found.undivided[:12]])
         return Infeasibility(
             constraints=("global_batch",),
-            sentence=f"A global batch of {request.global_batch} cannot be divided among {counts} "
-            f"device{'' if found.undivided == (1,) else 's'}, and no other number of devices is available.",
+            sentence=_(
+                "A global batch of {batch} cannot be divided among {counts} device, and no other number of devices is "
+                "available.",
+                batch=request.global_batch,
+                counts=counts,
+            )
+            if found.undivided == (1,)
+            else _(
+                "A global batch of {batch} cannot be divided among {counts} devices, and no other number of devices "
+                "is available.",
+                batch=request.global_batch,
+                counts=counts,
+            ),
         )
     if request.spec.strategy == "single" and not request.freedom.strategies:
         return Infeasibility(
             constraints=("strategy",),
-            sentence="No host has a free device for a run on a single device. Free one first.",
+            sentence=_("No host has a free device for a run on a single device. Free one first."),
         )
     return Infeasibility(
         constraints=(),
-        sentence="The current modes and cables of the drawers allow no free GPU to be attached to a host.",
+        sentence=_("The current modes and cables of the drawers allow no free GPU to be attached to a host."),
     )
 
 
 def _constraint_label(name: str, limits: Constraints, pool: RecommendationPool) -> str:
     value = getattr(limits, name)
     if name == "hosts":
-        return f"on {join_words(sorted(pool.hosts[one].name for one in value if one in pool.hosts) or ['no host'])}"
+        names = sorted(pool.hosts[one].name for one in value if one in pool.hosts)
+        return _("on {hosts}", hosts=join_words(names or [_("no host")]))
     return CONSTRAINT_LABELS[name](value)
 
 
@@ -211,15 +244,15 @@ def _relaxation_sentence(
     rest = replace(request, limits=request.limits.without(name))
     found = enumerate_candidates(pool, rest, belief.centre())
     if not found.every:
-        return "Without it the others are not possible either."
+        return _("Without it the others are not possible either.")
     if name in {"least_devices", "most_devices"}:
         counts = [one.layout.count for one in found.every]
-        nearest = max(counts) if name == "least_devices" else min(counts)
-        bound = "maximum" if name == "least_devices" else "minimum"
-        return f"The {bound} under the rest is {nearest}."
+        if name == "least_devices":
+            return _("The maximum under the rest is {amount}.", amount=max(counts))
+        return _("The minimum under the rest is {amount}.", amount=min(counts))
     if name == "most_watts":
         least = min(one.watts for one in found.every)
-        return f"The minimum under the rest is {format_short(least)} W, by data sheets."
+        return _("The minimum under the rest is {amount} W, by data sheets.", amount=format_short(least))
     if name in {"most_seconds", "most_joules"}:
         fastest = replace(rest, objective="time" if name == "most_seconds" else "energy")
         chosen = promising_candidates(found.every, fastest, belief)
@@ -227,8 +260,16 @@ def _relaxation_sentence(
         amounts = (job_seconds if name == "most_seconds" else job_joules)(chosen, rest, seconds)
         sure = float(np.quantile(amounts, CONSTRAINT_CONFIDENCE, axis=0).min())
         shown = format_duration(sure) if name == "most_seconds" else format_energy(sure)
-        return f"The minimum under the rest is {shown}, with a probability of {format_share(CONSTRAINT_CONFIDENCE)}."
-    return f"Without it there would be {len(found.every)} candidate{'' if len(found.every) == 1 else 's'}."
+        return _(
+            "The minimum under the rest is {amount}, with a probability of {share}.",
+            amount=shown,
+            share=format_share(CONSTRAINT_CONFIDENCE),
+        )
+    return _n(
+        "Without it there would be {count} candidate.",
+        "Without it there would be {count} candidates.",
+        len(found.every),
+    )
 
 
 def format_short(value: float) -> str:
@@ -266,5 +307,5 @@ def format_objective(objective: Objective, value: float) -> str:
 def format_share(value: float) -> str:
     """Return a share in percent: '0.4 %', '12 %', 'under 0.1 %'."""
     if 0 < value < 0.001:
-        return "under 0.1 %"
+        return _("under {share}", share="0.1 %")
     return f"{value * 100:.1f} %" if value < 0.0995 else f"{value * 100:.0f} %"

@@ -13,6 +13,7 @@ from benchmarks.recommend.pool import RecommendationPool
 from benchmarks.recommend.request import DEFAULT_SAMPLES, MAX_BATCHES, OBJECTIVE_LABELS, training_workloads
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.errors import Invalid
+from core.language import _, gettext_noop
 
 # Names of the form fields, with their places in a request and their parsers.
 NUMBER_FIELDS: Final = {
@@ -24,26 +25,39 @@ INTEGER_FIELDS: Final = ("global_batch", "least", "most")
 CHECKBOX_FIELDS: Final = ("keep_attached", "same_mode", "one_model", "one_place")
 CHOICE_FIELDS: Final = {
     "precision": ("precisions", (("fp32", "FP32"), ("fp16", "FP16"), ("bf16", "BF16"))),
-    "strategy": ("strategies", (("dp", "DP"), ("ddp", "DDP"), ("sharded", "Sharded"))),
+    "strategy": ("strategies", (("dp", "DP"), ("ddp", "DDP"), ("sharded", gettext_noop("Sharded")))),
 }
 GPU_LOCATION_CHOICES: Final = (
-    ("any", "any that are available"),
-    ("local", "only the host's own"),
-    ("chassis", "only those of chassis"),
+    ("any", gettext_noop("any that are available")),
+    ("local", gettext_noop("only the host's own")),
+    ("chassis", gettext_noop("only those of chassis")),
 )
 STORAGE_CHOICES: Final = (
-    ("local", "the host's own drive"),
-    ("any", "any drive, also of a chassis"),
-    ("chassis", "a drive of a chassis"),
+    ("local", gettext_noop("the host's own drive")),
+    ("any", gettext_noop("any drive, also of a chassis")),
+    ("chassis", gettext_noop("a drive of a chassis")),
 )
 MAX_VALUE_LENGTH: Final = 100
 # Labels of fields in the list of errors, where they differ from the label beside the field.
 FIELD_LABELS: Final = {
-    "workload": "Workload", "preset": "Preset", "objective": "For the", "samples": "Work", "precision": "Precision",
-    "strategy": "Strategy", "batch": "Batches", "global_batch": "One batch over all GPUs", "least": "At least GPUs",
-    "most": "At most GPUs", "hours": "At most hours", "kwh": "At most kWh", "watts": "At most W", "gpus": "GPUs",
-    "storage": "Data on", "host": "Only hosts", "model": "Only models",
-}  # fmt: skip
+    "workload": gettext_noop("Workload"),
+    "preset": gettext_noop("Preset"),
+    "objective": gettext_noop("For the"),
+    "samples": gettext_noop("Work"),
+    "precision": gettext_noop("Precision"),
+    "strategy": gettext_noop("Strategy"),
+    "batch": gettext_noop("Batches"),
+    "global_batch": gettext_noop("One batch over all GPUs"),
+    "least": gettext_noop("At least GPUs"),
+    "most": gettext_noop("At most GPUs"),
+    "hours": gettext_noop("At most hours"),
+    "kwh": gettext_noop("At most kWh"),
+    "watts": gettext_noop("At most W"),
+    "gpus": "GPUs",
+    "storage": gettext_noop("Data on"),
+    "host": gettext_noop("Only hosts"),
+    "model": gettext_noop("Only models"),
+}
 
 
 @dataclass
@@ -73,19 +87,19 @@ class RecommendationForm:
             if typed := self.text(name):
                 place = plain["limits"] if where[0] == "limits" else plain
                 place[where[-1]] = self._number(name, typed)
-        for name, (member, _) in CHOICE_FIELDS.items():
+        for name, (member, __) in CHOICE_FIELDS.items():
             plain[member] = self.given.getlist(name)[:8]
         plain["batches"] = [
             self._number("batch", one, whole=True) for one in self.text("batch").replace(",", " ").split()
         ]
         if len(plain["batches"]) > MAX_BATCHES:
-            self.errors["batch"] = f"At most {MAX_BATCHES} batches are compared at once."
+            self.errors["batch"] = _("At most {count} batches are compared at once.", count=MAX_BATCHES)
         if hosts := self.given.getlist("host"):
             plain["limits"]["host_ids"] = [self._number("host", one, whole=True) for one in hosts[:50]]
         if models := self.given.getlist("model"):
             plain["limits"]["models"] = [one[:MAX_VALUE_LENGTH] for one in models[:50]]
         if self.errors:
-            raise Invalid("Some fields of the form are invalid.", errors=self.errors)
+            raise Invalid(_("Some fields of the form are invalid."), errors=self.errors)
         return plain
 
     def _number(self, name: str, typed: str, *, whole: bool = False) -> float | int:
@@ -94,8 +108,11 @@ class RecommendationForm:
         except ValueError:
             value = math.nan
         if not math.isfinite(value) or ((whole or name in INTEGER_FIELDS) and value != int(value)):
-            kind = "a whole number" if whole or name in INTEGER_FIELDS else "a number"
-            self.errors[name] = f"‘{typed[:20]}’ is not {kind}."
+            self.errors[name] = (
+                _("‘{value}’ is not a whole number.", value=typed[:20])
+                if whole or name in INTEGER_FIELDS
+                else _("‘{value}’ is not a number.", value=typed[:20])
+            )
             return 0
         return int(value) if whole or name in INTEGER_FIELDS else value
 
@@ -103,7 +120,7 @@ class RecommendationForm:
         """Store errors by the names of the form."""
         found: Mapping[str, str] = error.details.get("errors") or {}
         names = {"/".join(where): name for name, where in NUMBER_FIELDS.items()}
-        names |= {member: name for name, (member, _) in CHOICE_FIELDS.items()} | {
+        names |= {member: name for name, (member, __) in CHOICE_FIELDS.items()} | {
             "batches": "batch",
             "limits/host_ids": "host",
         }
@@ -120,40 +137,43 @@ class RecommendationForm:
         constraints = (*CHECKBOX_FIELDS, *numbers, "host", "model")
         return {
             "form": self,
-            "wrong": [(name, FIELD_LABELS.get(name, ""), words) for name, words in self.errors.items()],
-            "workloads": [(name, CATALOGUE[name].title, name == workload) for name in training_workloads()],
+            "wrong": [
+                (name, _(FIELD_LABELS[name]) if name in FIELD_LABELS else "", words)
+                for name, words in self.errors.items()
+            ],
+            "workloads": [(name, _(CATALOGUE[name].title), name == workload) for name in training_workloads()],
             "presets": [(one, one == self.text("preset", "paper")) for one in ("paper", "custom", "tiny")],
             "objectives": [
-                (name, words, name == self.text("objective", "time")) for name, words in OBJECTIVE_LABELS.items()
+                (name, _(words), name == self.text("objective", "time")) for name, words in OBJECTIVE_LABELS.items()
             ],
             "values": {
                 **{name: self.text(name) for name in NUMBER_FIELDS},
                 "batch": self.text("batch"),
                 "samples": self.text("samples") or f"{DEFAULT_SAMPLES:.0f}",
             },
-            "unit": chosen.samples if chosen is not None else "samples",
+            "unit": _(chosen.samples) if chosen is not None else _("samples"),
             "precisions": self._ticks("precision"),
             "strategies": self._ticks("strategy"),
             "checks": [
                 (name, words, bool(self.given.get(name)))
                 for name, words in (
-                    ("keep_attached", "What is attached stays where it is"),
-                    ("same_mode", "No drawer changes its mode"),
-                    ("one_model", "GPUs of one model"),
-                    ("one_place", "All GPUs at one place"),
+                    ("keep_attached", _("What is attached stays where it is")),
+                    ("same_mode", _("No drawer changes its mode")),
+                    ("one_model", _("GPUs of one model")),
+                    ("one_place", _("All GPUs at one place")),
                 )
             ],
             "hosts": [
                 (one.id, one.name, str(one.id) in self.given.getlist("host")) for one in self.pool.hosts.values()
             ],
             "models": [(one, one in self.given.getlist("model")) for one in self._models()],
-            "places": [(name, words, name == self.text("gpus", "any")) for name, words in GPU_LOCATION_CHOICES],
-            "storages": [(name, words, name == self.text("storage", "local")) for name, words in STORAGE_CHOICES],
+            "places": [(name, _(words), name == self.text("gpus", "any")) for name, words in GPU_LOCATION_CHOICES],
+            "storages": [(name, _(words), name == self.text("storage", "local")) for name, words in STORAGE_CHOICES],
             "has_constraints": any(self.given.get(name) for name in constraints),
         }
 
     def _ticks(self, name: str) -> list[tuple[str, str, bool]]:
-        return [(value, words, value in self.given.getlist(name)) for value, words in CHOICE_FIELDS[name][1]]
+        return [(value, _(words), value in self.given.getlist(name)) for value, words in CHOICE_FIELDS[name][1]]
 
     def _models(self) -> list[str]:
         own = {host.local.model for host in self.pool.hosts.values() if host.local_gpus}

@@ -10,6 +10,7 @@ from typing import Final
 from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Storage, Topology
 from benchmarks.recommend.drawer_options import ClassCounts, DrawerOption
 from benchmarks.recommend.pool import DeviceClass, HostPool, RecommendationPool
+from core.language import _, _n, join_words, joined
 from fabric.bmc.types import DrawerMode
 from fabric.plans.rules import DesiredState
 
@@ -144,24 +145,29 @@ class Layout:
 
     def label(self, pool: RecommendationPool) -> str:
         """Return it as text: 'node-a: 4 local GPUs, 4 × V100-PCIE-16GB below falcon-1/drawer 1/H1'."""
-        parts = [f"{self.local} local GPU{'' if self.local == 1 else 's'}"] if self.local else []
+        parts: list[str] = []
+        if self.local:
+            parts.append(_n("{count} local GPU", "{count} local GPUs", self.local))
         ports = [(position, port, held) for position, option in self.choices for port, held in option.held]
         if len(ports) > MAX_NAMED_PORTS:
             counts = [place.count for place in self.places if place.count]
-            each = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{counts[0]}"
+            few, many = min(counts), max(counts)
+            each = _("{low} to {high}", low=few, high=many) if few < many else str(few)
             below = {kind: sum(dict(place.held).get(kind, 0) for place in self.places) for kind in self.kinds}
-            what = " and ".join(f"{count} × {kind.model}" for kind, count in below.items() if count)
-            parts.append(f"{what} below {len(ports)} host ports, {each} each")
+            what = join_words([f"{count} × {kind.model}" for kind, count in below.items() if count])
+            parts.append(_("{gpus} below {count} host ports, {each} each", gpus=what, count=len(ports), each=each))
         else:
             for position, port, held in ports:
                 drawer = pool.drawers[position]
-                what = " and ".join(f"{count} × {kind.model}" for kind, count in held)
-                parts.append(f"{what} below {pool.place(drawer, drawer.ports[port].label)}")
+                what = join_words([f"{count} × {kind.model}" for kind, count in held])
+                parts.append(_("{gpus} below {place}", gpus=what, place=pool.place(drawer, drawer.ports[port].label)))
         for position, option in self.choices:
             if option.storage is not None:
                 drawer = pool.drawers[position]
-                parts.append(f"data on a drive below {pool.place(drawer, drawer.ports[option.storage[1]].label)}")
-        return f"{self.host.name}: {', '.join(parts)}"
+                parts.append(
+                    _("data on a drive below {place}", place=pool.place(drawer, drawer.ports[option.storage[1]].label))
+                )
+        return joined([self.host.name, joined(parts, ", ")], ": ")
 
 
 def _numbered_accelerators(kind: DeviceClass, place: str, count: int) -> Iterable[Accelerator]:

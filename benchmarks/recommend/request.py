@@ -12,15 +12,16 @@ from benchmarks.recommend.pool import RecommendationPool
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from benchmarks.workloads.definitions import SpecError
 from core.errors import Invalid
+from core.language import _, gettext_noop
 from hostwire.training import Precision, Spec, Strategy
 
 Objective = Literal["time", "gpu_hours", "energy", "devices"]
 DeviceLocation = Literal["any", "local", "chassis"]
 OBJECTIVE_LABELS: Final[dict[Objective, str]] = {
-    "time": "least time",
-    "gpu_hours": "fewest GPU-hours",
-    "energy": "least energy",
-    "devices": "fewest devices",
+    "time": gettext_noop("least time"),
+    "gpu_hours": gettext_noop("fewest GPU-hours"),
+    "energy": gettext_noop("least energy"),
+    "devices": gettext_noop("fewest devices"),
 }
 # The unit of each objective, and its factor from seconds, joules or devices.
 OBJECTIVE_UNITS: Final[dict[Objective, tuple[str, float]]] = {
@@ -141,16 +142,16 @@ def parse_recommendation_request(plain: Mapping[str, Any], pool: RecommendationP
     try:
         given = msgspec.convert(dict(plain), RecommendationInput, strict=False)
     except msgspec.ValidationError as error:
-        sentence, _, where = str(error).partition(" - at ")
+        sentence, __, where = str(error).partition(" - at ")
         field = where.strip("`").removeprefix("$.") or "request"
         raise Invalid(f"{field}: {sentence}.", errors={field: f"{sentence}."}) from error
     workload = CATALOGUE.get(given.workload)
     if workload is None:
-        raise Invalid("There is no such workload.", errors={"workload": f"One of {', '.join(training_workloads())}."})
+        raise Invalid(_("There is no such workload."), errors={"workload": _known_workloads()})
     if not workload.is_training or workload.costs is None:
         raise Invalid(
-            f"{workload.title} trains nothing: there is no best place for it to predict.",
-            errors={"workload": f"One of {', '.join(training_workloads())}."},
+            _("{workload} trains nothing: there is no best place for it to predict.", workload=_(workload.title)),
+            errors={"workload": _known_workloads()},
         )
     own = {name: value for name, value in given.spec.items() if name != "devices"}
     start = workload.presets.get("tiny" if given.preset == "tiny" else "paper", {})
@@ -160,7 +161,7 @@ def parse_recommendation_request(plain: Mapping[str, Any], pool: RecommendationP
     except SpecError as error:
         raise Invalid(str(error), errors={f"spec.{name}": words for name, words in error.errors.items()}) from error
     except KeyError as error:
-        raise Invalid(str(error), errors={"preset": "tiny, paper or custom."}) from error
+        raise Invalid(str(error), errors={"preset": _("tiny, paper or custom.")}) from error
     _refuse_contradictions(given)
     return RecommendationRequest(
         spec=spec,
@@ -177,6 +178,10 @@ def training_workloads() -> tuple[str, ...]:
     return tuple(name for name, one in CATALOGUE.items() if one.is_predictable)
 
 
+def _known_workloads() -> str:
+    return _("One of {choices}.", choices=", ".join(training_workloads()))
+
+
 def _device_template(start: Mapping[str, object], own: Mapping[str, Any]) -> dict[str, Any]:
     strategy = own.get("strategy", start.get("strategy", "ddp"))
     return {"devices": 1, "strategy": "single"} if strategy == "single" else {"devices": 8, "strategy": strategy}
@@ -186,20 +191,25 @@ def _refuse_contradictions(given: RecommendationInput) -> None:
     limits = given.limits
     if given.global_batch is not None and given.batches:
         raise Invalid(
-            "A global batch and batches of one device cannot both be given.",
-            errors={"batches": "Leave them out, or the global batch."},
+            _("A global batch and batches of one device cannot both be given."),
+            errors={"batches": _("Leave them out, or the global batch.")},
         )
     if limits.least_devices and limits.most_devices and limits.least_devices > limits.most_devices:
         raise Invalid(
-            f"At least {limits.least_devices} devices and at most {limits.most_devices} contradict each other.",
-            errors={"limits.least_devices": "More than the most."},
+            _(
+                "At least {least} devices and at most {most} contradict each other.",
+                least=limits.least_devices,
+                most=limits.most_devices,
+            ),
+            errors={"limits.least_devices": _("More than the most.")},
         )
 
 
 def _constraints(given: ConstraintsInput, pool: RecommendationPool) -> Constraints:
     if given.host_ids is not None and (unknown := sorted(set(given.host_ids) - set(pool.hosts))):
         raise Invalid(
-            f"There is no host {unknown[0]} that you may use.", errors={"limits.host_ids": "Ids of hosts that you see."}
+            _("There is no host {host} that you may use.", host=unknown[0]),
+            errors={"limits.host_ids": _("Ids of hosts that you see.")},
         )
     return Constraints(
         least_devices=given.least_devices,

@@ -14,6 +14,7 @@ from benchmarks.runs.services import run_create
 from benchmarks.workloads.catalogue import workload_of
 from benchmarks.workloads.definitions import SpecError, validate_spec
 from core.errors import Invalid
+from core.language import _
 from fabric.operations.models import Plan
 from fabric.plans.rules import DesiredState
 from fabric.plans.services import plan_create
@@ -28,14 +29,16 @@ def recommendation_plan_create(*, person: User, wanted: Any, title: str = "", id
         desired = DesiredState.from_json(wanted)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
         raise Invalid(
-            "This is no allocation that a recommendation asked for.", errors={"wanted": str(error)}
+            _("This is no allocation that a recommendation asked for."), errors={"wanted": str(error)}
         ) from error
     if desired.cables or desired.settings:
         raise Invalid(
-            "A recommendation moves no cables and sets no ports.", errors={"wanted": "Attachments and modes."}
+            _("A recommendation moves no cables and sets no ports."), errors={"wanted": _("Attachments and modes.")}
         )
     if not desired.attachments and not desired.modes:
-        raise Invalid("All of it is composed already: there is nothing to plan. Run it.", errors={"wanted": "Empty."})
+        raise Invalid(
+            _("All of it is composed already: there is nothing to plan. Run it."), errors={"wanted": _("Empty.")}
+        )
     return plan_create(person=person, desired=desired, title=title, origin=PLAN_ORIGIN, idempotency_key=idempotency_key)
 
 
@@ -49,16 +52,16 @@ def recommendation_run_create(
     try:
         given = msgspec.convert(spec, Spec)
     except (msgspec.ValidationError, TypeError) as error:
-        raise Invalid("This is no specification of a run.", errors={"spec": str(error)}) from error
+        raise Invalid(_("This is no specification of a run."), errors={"spec": str(error)}) from error
     try:
         place = Composition.from_json(composition)
     except (msgspec.ValidationError, TypeError) as error:
-        raise Invalid("This is no composition.", errors={"composition": str(error)}) from error
+        raise Invalid(_("This is no composition."), errors={"composition": str(error)}) from error
     try:
         checked = validate_spec(workload_of(given.workload), given)
     except SpecError as error:
         raise Invalid(str(error), errors=error.errors) from error
     except KeyError as error:
-        raise Invalid("There is no such workload.", errors={"spec.workload": str(error)}) from error
+        raise Invalid(_("There is no such workload."), errors={"spec.workload": str(error)}) from error
     request = RunRequest(spec=checked, composition=place, executor=executor, title=title)
     return run_create(person=person, request=request, idempotency_key=idempotency_key)

@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils import translation
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
@@ -40,6 +41,7 @@ from benchmarks.runs.topology import strategy_label
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.downloads import csv_download, csv_table
 from core.errors import FalconWebError, Invalid
+from core.language import SOURCE_LANGUAGE, _, _n, english, joined
 
 MAX_BODY_LENGTH = 100_000
 
@@ -73,7 +75,10 @@ def recommend_page(request: HttpRequest) -> HttpResponse:
 def recommend_csv(request: HttpRequest) -> HttpResponseBase:
     """Send the ranking as CSV; the request is in the URL, as on the page."""
     person = person_of(request)
-    answer = _answer(person, RecommendationForm(request.GET, recommendation_pool(person)))
+    form = RecommendationForm(request.GET, recommendation_pool(person))
+    asked = parse_recommendation_request(form.plain(), form.pool)
+    with translation.override(SOURCE_LANGUAGE):
+        answer = recommend(form.pool, asked, observations(person))
     return csv_download(csv_table(CSV_COLUMNS, recommendation_rows(answer)), "recommendation.csv")
 
 
@@ -116,21 +121,25 @@ def _posted_json(request: HttpRequest, name: str) -> Any:
     try:
         return json.loads(request.POST.get(name, "")[:MAX_BODY_LENGTH])
     except (ValueError, RecursionError) as error:
-        raise Invalid("This form is invalid. Go back and request it again.") from error
+        raise Invalid(_("This form is invalid. Go back and request it again.")) from error
 
 
 def _redirect_with_error(request: HttpRequest, error: FalconWebError) -> HttpResponse:
     if error.status != 409:
         raise error
-    messages.error(request, f"{error.sentence} Nothing was changed.")
+    messages.error(request, joined([error.sentence, _("Nothing was changed.")]))
     # The request is repeated: the answer reflects the current state.
     query = QueryDict(request.POST.get("asked", "")[:MAX_BODY_LENGTH]).urlencode()
     return redirect(f"{reverse('recommend:recommend')}{'?' if query else ''}{query}")
 
 
-def _free_counts(pool: RecommendationPool) -> dict[str, int]:
+def _free_counts(pool: RecommendationPool) -> dict[str, int | str]:
     devices = [one for one in pool.devices.values() if not one.is_storage]
-    return {"chassis": len(devices), "own": pool.gpus - len(devices), "hosts": len(pool.hosts)}
+    return {
+        "chassis": len(devices),
+        "own_words": _n("{count} GPU", "{count} GPUs", pool.gpus - len(devices)),
+        "hosts_words": _n("{count} host", "{count} hosts", len(pool.hosts)),
+    }
 
 
 def _recommendation_context(person: User, pool: RecommendationPool, answer: Recommendation) -> dict[str, Any]:
@@ -143,9 +152,9 @@ def _recommendation_context(person: User, pool: RecommendationPool, answer: Reco
         "rows": [_candidate_row(pool, answer, line, executors) for line in answer.lines],
         "deciding": _candidate_row(pool, answer, deciding.line, executors) if deciding is not None else None,
         "unit": unit,
-        "heading": OBJECTIVE_LABELS[answer.request.objective],
+        "heading": _(OBJECTIVE_LABELS[answer.request.objective]),
         "samples_asked": answer.request.samples,
-        "unit_of_work": CATALOGUE[answer.request.spec.workload].samples,
+        "unit_of_work": _(CATALOGUE[answer.request.spec.workload].samples),
     }
 
 
@@ -160,7 +169,9 @@ def _candidate_row(
     return {
         "line": line,
         "words": amount_text(answer, line.objective),
-        "probability": format_share(line.probability) if line.probability else f"under {format_share(1 / DRAW_COUNT)}",
+        "probability": format_share(line.probability)
+        if line.probability
+        else _("under {share}", share=format_share(1 / DRAW_COUNT)),
         "near": format_share(line.near),
         "regret": format_share(line.regret),
         "spec": line.candidate.spec,
@@ -172,11 +183,11 @@ def _candidate_row(
         "spec_json": msgspec.json.encode(line.candidate.spec).decode(),
         "composition_json": json.dumps(candidate_composition(pool, line).as_json()),
         "executors": executors.get(layout.host.id, ()),
-        "title": f"{CATALOGUE[line.candidate.spec.workload].title} as recommended: {line.words}"[:200],
+        "title": f"{CATALOGUE[line.candidate.spec.workload].title} as recommended: {english(line.words)}"[:200],
     }
 
 
 def _software_label(line: RankedCandidate) -> str:
     spec = line.candidate.spec
-    strategy = "" if spec.devices == 1 else f", {strategy_label(spec.strategy)}"
-    return f"{spec.precision.upper()}{strategy}, batch {spec.batch} a GPU"
+    strategy = [] if spec.devices == 1 else [_(strategy_label(spec.strategy))]
+    return joined([spec.precision.upper(), *strategy, _("batch {size} a GPU", size=spec.batch)], ", ")

@@ -2,13 +2,14 @@
 import { element } from "../../site/dom.js";
 import { submitFragment } from "../../site/fragment.js";
 import { tabByKey } from "../../site/keyboard.js";
+import { _ } from "../../site/language.js";
 
 const result = document.getElementById("deployment");
 const text = document.getElementById("request");
 
 function buildTabs(box) {
   const files = [...box.querySelectorAll("[data-tab]")];
-  const list = element("div", { role: "tablist", ariaLabel: box.dataset.tabs || "Files" });
+  const list = element("div", { role: "tablist", ariaLabel: box.dataset.tabs || _("Files") });
   const tabs = files.map((file) => {
     const tab = element("button", { type: "button", id: `tab-${file.id}`, role: "tab" }, file.dataset.tab);
     tab.setAttribute("aria-controls", file.id);

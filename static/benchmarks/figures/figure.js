@@ -2,6 +2,7 @@
 // is drawn when it scrolls into view; the library is loaded with the first.
 import { element, svgElement } from "../../site/dom.js";
 import { escapeMarkup } from "../../site/format.js";
+import { _ } from "../../site/language.js";
 import { CLEAR, CONFIG, themeLayout } from "../../site/plotly.js";
 import { colours, onPrint, onThemeChange } from "../../site/theme-colours.js";
 import {
@@ -30,6 +31,13 @@ const STYLES = {
   predicted: { pattern: ".", symbol: "circle-open", dash: "dot" },
   imported: { pattern: "x", symbol: "diamond", dash: "dashdot" },
   published: { pattern: "-", symbol: "triangle-up-open", dash: "longdash" },
+};
+const LABELS = {
+  measured: _("measured"),
+  simulated: _("simulated"),
+  predicted: _("predicted"),
+  imported: _("imported"),
+  published: _("published"),
 };
 const DASHES = { solid: "none", dash: "5 3", dot: "1.5 3", dashdot: "6 2 1.5 2", longdash: "9 3" };
 const SIGNS = {
@@ -60,6 +68,9 @@ function loadLibrary(address) {
   });
   return library;
 }
+
+/** The name of a legend's entry: its group with its provenance. */
+const nameOf = ({ group, provenance }) => `${group} (${LABELS[provenance]})`;
 
 class FigureChart {
   constructor(figure) {
@@ -94,10 +105,10 @@ class FigureChart {
       entry.sample = svgElement("svg", { viewBox: "0 0 22 14", "aria-hidden": "true" });
       const button = element(
         "button",
-        { type: "button", className: "quiet small", title: "Hide or show" },
+        { type: "button", className: "quiet small", title: _("Hide or show") },
         entry.sample,
         element("b", {}, entry.letter),
-        element("span", {}, `${entry.group} (${entry.provenance})`),
+        element("span", {}, nameOf(entry)),
       );
       button.setAttribute("aria-pressed", "true");
       button.addEventListener("click", () => {
@@ -161,7 +172,7 @@ class FigureChart {
     const traces = shown.map((entry, traceNumber) => {
       const { group, provenance, style } = entry;
       const colour = ink.palette[entry.colour % ink.palette.length];
-      const name = escapeMarkup(`${several ? `${entry.letter}  ` : ""}${group} (${provenance})`);
+      const name = escapeMarkup(`${several ? `${entry.letter}  ` : ""}${nameOf(entry)}`);
       const hovered = `%{y:.4~g} ${escapeMarkup(data.y.unit)}`;
       const base = { name, meta: entry.key, hoverlabel: { namelength: -1 } };
       if (data.kind === "lines") {
@@ -177,7 +188,7 @@ class FigureChart {
           y: line.values,
           connectgaps: false,
           line: { color: colour, dash: style.dash, width: 2 },
-          text: line.values.map((_, at) => (at === lettered ? entry.letter : "")),
+          text: line.values.map((_value, at) => (at === lettered ? entry.letter : "")),
           textposition: "top center",
           textfont: { color: colour, weight: 700 },
           hovertemplate: hovered,
@@ -199,7 +210,7 @@ class FigureChart {
           arrayminus: marks.map(({ value, low }) => (low === null ? 0 : value - low)),
         },
         customdata: marks.map(({ x, low, high, count }) => [
-          low === null ? "" : `<br>${formatDigits(low)} to ${formatDigits(high)}`,
+          low === null ? "" : `<br>${_("{low} to {high}", { low: formatDigits(low), high: formatDigits(high) })}`,
           count ? `<br>${count} ${escapeMarkup(data.counts)}` : "",
           typeof x === "string" ? `${wrapMarkup(x, HOVERED)}<br>` : "",
         ]),
@@ -252,12 +263,12 @@ class FigureChart {
       return {
         type: "scatter",
         mode: "lines",
-        name: `${letter}  in proportion`,
+        name: `${letter}  ${_("in proportion")}`,
         x: marks.map(({ x }) => x),
         y: marks.map(({ value }) => value),
         line: { color: ink.palette[colour % ink.palette.length], dash: "1px,4px", width: 1.5 },
         opacity: 0.8,
-        hovertemplate: "%{y:.4~g} in proportion<extra></extra>",
+        hovertemplate: `%{y:.4~g} ${_("in proportion")}<extra></extra>`,
         showlegend: false,
       };
     });
@@ -332,7 +343,7 @@ class FigureChart {
   async save() {
     const ink = this.ink();
     const { title, provenances } = this.data;
-    const longest = Math.max(...this.entries.map((one) => `${one.group} (${one.provenance})`.length));
+    const longest = Math.max(...this.entries.map((one) => nameOf(one).length));
     const beside = SIGN + LETTER * Math.min(longest, HOVERED);
     this.labelTicks(PNG.width - beside, "aslant");
     const data = this.traces(ink).map((trace) => ({
@@ -353,7 +364,10 @@ class FigureChart {
       plot_bgcolor: ink.card,
       margin: { l: 80, r: 40, t: 70, b: 60 },
       // Without markup: that would add inline styles, which the site's policy refuses.
-      title: { text: `${escapeMarkup(title)} (${provenances.join(", ")})`, font: { size: 18 } },
+      title: {
+        text: `${escapeMarkup(title)} (${provenances.map((one) => LABELS[one]).join(", ")})`,
+        font: { size: 18 },
+      },
     };
     const address = await window.Plotly.toImage({ data, layout }, { ...PNG, height });
     element("a", { href: address, download: `${this.data.name}.png` }).click();
@@ -367,7 +381,7 @@ const visibilityObserver = new IntersectionObserver(
       if (!isIntersecting) continue;
       visibilityObserver.unobserve(target);
       const chart = charts.find(({ figure }) => figure === target);
-      const failure = "The chart library could not be loaded. Load the page again; the table has all of it.";
+      const failure = _("The chart library could not be loaded. Load the page again; the table has all of it.");
       loadLibrary(target.dataset.library).then(
         () => chart.draw(),
         () => chart.plot.replaceChildren(failure),
