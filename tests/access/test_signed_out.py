@@ -55,4 +55,4 @@ def test_the_sign_in_page_says_that_nothing_was_changed_and_leads_back(lab: Lab)
 def test_an_address_that_only_takes_forms_leads_to_the_page_it_belongs_to(lab: Lab) -> None:
     path = address(lab, "fabric:plan_apply")
     text = page_text(lab.clients["administrator"].get(path))
-    assert f'<a href="{path.removesuffix("application/")}" >the page it belongs to</a>' in text
+    assert f'<a href="{path.removesuffix("application/")}">the page it belongs to</a>' in text
