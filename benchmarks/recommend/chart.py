@@ -47,7 +47,7 @@ def throughput_chart(lines: Sequence[RankedCandidate]) -> ThroughputChart:
     bars = [
         ThroughputBar(
             label=_label(line), basis=line.basis, basis_label=line.basis_label,
-            words=_("{value} ({low} to {high})", value=f"{middle:,.0f}", low=f"{low:,.0f}", high=f"{high:,.0f}"),
+            words=_("{value:,.0f} ({low:,.0f} to {high:,.0f})", value=middle, low=low, high=high),
             low=low * scale, span=max(1.0, (high - low) * scale), middle=middle * scale,
         )
         for line, (low, middle, high) in zip(lines, rates, strict=True)

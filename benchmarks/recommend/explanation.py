@@ -79,9 +79,10 @@ def _exposed_sentence(candidate: RunCandidate, share: str) -> str:
     if alone:
         return _("Exposed communication takes {share} of it below one switch.", share=share)
     return _(
-        "Exposed communication takes {share} of it across the host, whose narrowest uplink is {link}.",
+        "Exposed communication takes {share} of it across the host, whose narrowest uplink is x{lanes} Gen {gen}.",
         share=share,
-        link=f"x{slowest.lanes} Gen {slowest.generation}",
+        lanes=slowest.lanes,
+        gen=slowest.generation,
     )
 
 
@@ -119,7 +120,7 @@ CONSTRAINT_LABELS: Final[Mapping[str, Callable[[Any], str]]] = {
     "models": lambda value: _("only {models}", models=join_words(sorted(value) or [_("no model")])),
     "most_seconds": lambda value: _("at most {amount}", amount=format_duration(value)),
     "most_joules": lambda value: _("at most {amount}", amount=format_energy(value)),
-    "most_watts": lambda value: _("at most {amount}", amount=f"{format_short(value)} W"),
+    "most_watts": lambda value: _("at most {watts} W", watts=format_short(value)),
     "keep": lambda value: _n("{count} device kept where attached", "{count} devices kept where attached", len(value)),
     "gpus": lambda value: _("only the host's own GPUs") if value == "local" else _("only GPUs of chassis"),
     "storage": lambda value: _("data on a drive of a chassis"),

@@ -225,7 +225,7 @@ def _started_at(started: float) -> str:
     at = timezone.localtime(datetime.fromtimestamp(started, UTC))
     if at.date() == timezone.localdate():
         return f"{at:%H:%M %Z}"
-    return _("{time} on {day} {zone}", time=f"{at:%H:%M}", day=f"{at:%Y-%m-%d}", zone=f"{at:%Z}")
+    return _("{time} on {day} {zone}", time=at.strftime("%H:%M"), day=at.date(), zone=at.tzname())
 
 
 def _with_serial(devices: Iterable[PciDevice], device: Device) -> list[PciDevice]:
