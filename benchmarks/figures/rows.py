@@ -77,9 +77,9 @@ def is_reading(key: str, name: str) -> bool:
 
 def title_list(rows: Iterable[RunData]) -> str:
     """Return the titles of some runs for a sentence."""
-    titles = [f"‘{row.title}’" for row in rows]
+    titles = [_("‘{title}’", title=row.title) for row in rows]
     rest = len(titles) - MAX_TITLES
-    shown = ", ".join(titles[:MAX_TITLES])
+    shown = joined(titles[:MAX_TITLES], ", ")
     return _("{titles} and {count} more", titles=shown, count=rest) if rest > 0 else shown
 
 
@@ -215,7 +215,7 @@ def work_labels(rows: Sequence[RunData], *, but: Collection[str] = ()) -> dict[s
     of_workload: dict[str, list[RunData]] = defaultdict(list)
     for row in rows:
         of_workload[row.workload].append(row)
-    found = {}
+    found: dict[str, str] = {}
     for same in of_workload.values():
         names = differing_fields((row.spec for row in same), but=but)
         for row in same:
@@ -241,7 +241,7 @@ def configuration_labels(rows: Sequence[RunData]) -> dict[str, str]:
     alike: dict[str, list[RunData]] = defaultdict(list)
     for row in rows:
         alike[configuration_label(row.topology)].append(row)
-    found = {}
+    found: dict[str, str] = {}
     for label, same in alike.items():
         hardware = {row.id: _hardware(row.topology) for row in same}
         differ = [len({parts[place] for parts in hardware.values()}) > 1 for place in range(4)]

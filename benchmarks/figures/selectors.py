@@ -409,7 +409,7 @@ def render_figure(person: User, name: str, query: FigureQuery) -> RenderedFigure
 
 
 def _selection_notes(selection: RunSelection) -> list[str]:
-    notes = []
+    notes: list[str] = []
     if selection.left_out:
         notes.append(
             _(

@@ -163,7 +163,7 @@ def _step_seconds_text(row: Any) -> str:
 
 def _option_choices(drawing: RenderedFigure, query: FigureQuery) -> list[tuple[str, str, list[tuple[str, str, bool]]]]:
     """Return the options of a figure: name, label, and each choice with its value, words and whether it is chosen."""
-    found = []
+    found: list[tuple[str, str, list[tuple[str, str, bool]]]] = []
     for name in drawing.entry.options:
         if name == "baseline":
             known = [(english(one), one) for one in drawing.figures[0].baselines]
