@@ -22,6 +22,7 @@ from accounts.visibility import row_or_404
 from core.api.fields import SEARCH, IdField, query_integer, query_search
 from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
 from core.errors import Invalid
+from core.language import _
 from fabric.inventory.api import CHASSIS_ID
 from fabric.inventory.models import Device
 from telemetry.alerts import route_services
@@ -309,7 +310,10 @@ class DeliveryViewSet(ListedResourceViewSet):
             rows = rows.filter(route=route)
         state = request.query_params.get("state", "")
         if state and state not in Delivery.State.values:
-            raise Invalid("That is no state.", errors={"state": f"One of {', '.join(Delivery.State.values)}."})
+            raise Invalid(
+                _("That is no state."),
+                errors={"state": _("One of {choices}.", choices=", ".join(Delivery.State.values))},
+            )
         return self.answer_page(rows.filter(state=state) if state else rows)
 
     @command(

@@ -19,6 +19,7 @@ from accounts.visibility import visible_or_404
 from core.api.fields import SEARCH, query_integer, query_search
 from core.api.requests import problem, refuse_body, strict_schema
 from core.errors import Invalid
+from core.language import _
 from fabric.inventory.api import CHASSIS_ID
 from fabric.inventory.models import Port
 from fabric.inventory.port_counters import port_reset_counters
@@ -213,13 +214,13 @@ def _link_filter(request: Request) -> selectors.LinkFilter:
     verdict, kind, sort = given.get("verdict", ""), given.get("kind", ""), given.get("sort", "") or "verdict"
     errors = {}
     if verdict and verdict not in LEVEL_NAMES:
-        errors["verdict"] = f"Give one of {', '.join(LEVEL_NAMES)}."
+        errors["verdict"] = _("Give one of {choices}.", choices=", ".join(LEVEL_NAMES))
     if kind and kind not in KIND_LABELS:
-        errors["kind"] = f"Give one of {', '.join(KIND_LABELS)}."
+        errors["kind"] = _("Give one of {choices}.", choices=", ".join(KIND_LABELS))
     if sort.removeprefix("-") not in selectors.SORTS:
-        errors["sort"] = f"Give one of {', '.join(selectors.SORTS)}."
+        errors["sort"] = _("Give one of {choices}.", choices=", ".join(selectors.SORTS))
     if errors:
-        raise Invalid("The filter is not valid.", errors=errors)
+        raise Invalid(_("The filter is not valid."), errors=errors)
     return selectors.LinkFilter(
         chassis=query_integer(request, "chassis_id"),
         drawer=query_integer(request, "drawer_id"),

@@ -14,6 +14,7 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from core.api.requests import problem
 from core.errors import Invalid
+from core.language import _
 from telemetry.live.frames import RECENT_SECONDS
 from telemetry.live.selectors import recent_readings, visible_series
 
@@ -64,9 +65,9 @@ class RecentReadings(APIView):
         try:
             seconds = float(request.query_params.get("seconds", RECENT_SECONDS))
         except ValueError as error:
-            raise Invalid("'seconds' is no number.", errors={"seconds": "Give a number up to 600."}) from error
+            raise Invalid(_("'seconds' is no number."), errors={"seconds": _("Give a number up to 600.")}) from error
         if not 0 < seconds <= RECENT_SECONDS:
-            raise Invalid("'seconds' is not between 0 and 600.", errors={"seconds": "Give a number up to 600."})
+            raise Invalid(_("'seconds' is not between 0 and 600."), errors={"seconds": _("Give a number up to 600.")})
         recent = recent_readings(person_of(request), pk, list(dict.fromkeys(keys)), seconds=seconds)
         return Response(RecentSerializer(recent).data)
 

@@ -12,6 +12,7 @@ import redis
 
 from accounts.models import User
 from core.errors import Invalid, NotFound, Unavailable
+from core.language import _, gettext_noop
 from fabric.history.selectors import owned_since
 from fabric.inventory.models import Chassis
 from fabric.inventory.rules import CounterBaseline
@@ -20,7 +21,7 @@ from telemetry.live import frames
 from telemetry.live.catalogue import SeriesEntry, Values
 
 MAX_KEYS = 64
-READINGS_UNAVAILABLE = "The recent readings are not available now."
+READINGS_UNAVAILABLE = gettext_noop("The recent readings are not available now.")
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,11 @@ def recent_readings(
     """
     scope = _scope_or_404(person, chassis_id)
     if len(keys) > MAX_KEYS:
-        raise Invalid(f"Request at most {MAX_KEYS} series at a time.")
+        raise Invalid(_("Request at most {most} series at a time.", most=MAX_KEYS))
     with _redis_required():
         entries = {entry["key"]: entry for entry in _visible_entries(scope, chassis_id)}
         if unknown := [key for key in keys if key not in entries]:
-            raise NotFound(f"There is no series '{unknown[0][:100]}' of this chassis.")
+            raise NotFound(_("There is no series '{key}' of this chassis.", key=unknown[0][:100]))
         at, values = frames.recent_values(chassis_id, keys, since=time.time() - seconds)
     if not scope.everything:
         # Readings from before the lease belong to the previous tenant.
@@ -99,7 +100,7 @@ def visible_series(person: User, chassis_id: int) -> list[SeriesEntry]:
 def _scope_or_404(person: User, chassis_id: int) -> ReadingScope:
     scope = reading_scope(person, chassis_id)
     if scope is None:
-        raise NotFound("There is no such chassis.")
+        raise NotFound(_("There is no such chassis."))
     return scope
 
 
@@ -109,7 +110,7 @@ def _visible_entries(scope: ReadingScope, chassis_id: int) -> list[SeriesEntry]:
         # Redis came back empty: a chassis that answers is published again with its next reading.
         read = Chassis.objects.filter(pk=chassis_id, enabled=True, last_error="", inventory_at__isnull=False)
         if read.exists():
-            raise Unavailable(READINGS_UNAVAILABLE)
+            raise Unavailable(_(READINGS_UNAVAILABLE))
     return [entry for entry in entries if is_visible_series(scope, entry)]
 
 
@@ -131,4 +132,4 @@ def _redis_required() -> Iterator[None]:
     try:
         yield
     except (redis.RedisError, OSError) as error:
-        raise Unavailable(READINGS_UNAVAILABLE) from error
+        raise Unavailable(_(READINGS_UNAVAILABLE)) from error
