@@ -143,7 +143,7 @@ def delivery_retry(*, person: User, delivery: Delivery) -> Delivery:
         row: Delivery = row_or_404(
             Delivery.objects.select_for_update(of=("self",)), delivery.pk, gettext_noop("delivery")
         )
-        if row.state == Delivery.State.DELIVERED:
+        if row.state == Delivery.State.DELIVERED and row.delivered_at is not None:
             raise Conflict(_("It arrived at {time}.", time=local_words(row.delivered_at)))
         act.before = {"state": row.state}
         now = timezone.now()
