@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from string import Formatter
 from typing import Any
 
 from django.conf import settings
@@ -122,17 +122,30 @@ def _judged_at(row: Any) -> datetime | None:
     return at if row.held_since is None else max(at, row.held_since)
 
 
-REASON_PATTERNS = tuple(
-    (words, re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", re.escape(words)))) for words in REASON_WORDS
-)
-
-
-def _reason_words(stored: str) -> str:
+def reason_words(stored: str) -> str:
     """Return the sentence of a stored reason in the reader's language."""
-    for words, pattern in REASON_PATTERNS:
-        if found := pattern.fullmatch(stored):
-            return _(words, **found.groupdict())
+    for words in REASON_WORDS:
+        if (values := values_in(stored, words)) is not None:
+            return _(words, **values)
     return _(stored)
+
+
+def values_in(stored: str, words: str) -> dict[str, str] | None:
+    """Return the values in a text that was made of these words; None for any other text."""
+    values: dict[str, str] = {}
+    name, rest = "", stored
+    for literal, field, *__ in Formatter().parse(words):
+        if literal:
+            value, between, rest = rest.partition(literal)
+            if not between or bool(value) != bool(name):
+                return None
+            values[name] = value
+        name = field or ""
+    if bool(rest) != bool(name):
+        return None
+    values[name] = rest
+    values.pop("", None)
+    return values
 
 
 def _reasons(row: Any, level: LinkLevel, judged_at: datetime | None) -> tuple[dict[str, str], ...]:
@@ -143,7 +156,7 @@ def _reasons(row: Any, level: LinkLevel, judged_at: datetime | None) -> tuple[di
     elif row.reasons is None:
         sentence = NOT_JUDGED
     else:
-        return tuple({**one, "sentence": _reason_words(one["sentence"])} for one in row.reasons)
+        return tuple({**one, "sentence": reason_words(one["sentence"])} for one in row.reasons)
     words = _(sentence)
     if judged_at is not None:
         earlier = _(
