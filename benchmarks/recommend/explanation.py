@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -113,11 +113,16 @@ def composition_sentence(pool: RecommendationPool, candidate: RunCandidate) -> s
     return _("To compose it there are {changes}.", changes=joined(parts, ", "))
 
 
+def _models_label(models: Collection[str]) -> str:
+    words = sorted(models) or [_("no model")]
+    return _("only {models}", models=join_words(words))
+
+
 FEW_DRAWS: Final = 64
 CONSTRAINT_LABELS: Final[Mapping[str, Callable[[Any], str]]] = {
     "least_devices": lambda value: _("at least {count} GPUs", count=value),
     "most_devices": lambda value: _("at most {count} GPUs", count=value),
-    "models": lambda value: _("only {models}", models=join_words(sorted(value) or [_("no model")])),
+    "models": _models_label,
     "most_seconds": lambda value: _("at most {amount}", amount=format_duration(value)),
     "most_joules": lambda value: _("at most {amount}", amount=format_energy(value)),
     "most_watts": lambda value: _("at most {watts} W", watts=format_short(value)),

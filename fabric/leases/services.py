@@ -171,7 +171,8 @@ def lease_decline(*, person: User, lease: Lease, reason: str = "") -> Lease:
         row.state, row.reason, row.ended_at = Lease.State.DECLINED, clean_text(reason), timezone.now()
         _decide(row, person)
         row.save(update_fields=["state", "reason", "ended_at", "decided_by", "decided_by_name", "decided_at"])
-        timeline_add(row, row.decided_by_name, f"{gettext_noop('Declined.')} {row.reason}".strip())
+        declined = gettext_noop("Declined.")
+        timeline_add(row, row.decided_by_name, f"{declined} {row.reason}".strip())
         emails.notify_decided(row)
         act.after = lease_audit_values(row)
     return row

@@ -264,10 +264,8 @@ export class Chart {
   /** Update its accessible name; not with each reading, which would flood a screen reader. */
   label() {
     const at = this.columns.length - 1;
-    this.place.setAttribute(
-      "aria-label",
-      `${this.options.title} ${this.options.span}${at < 0 ? "" : _("; newest {values}", { values: this.values(at) })}`,
-    );
+    const newest = at < 0 ? "" : _("; newest {values}", { values: this.values(at) });
+    this.place.setAttribute("aria-label", `${this.options.title} ${this.options.span}${newest}`);
   }
 
   /** The values at a point as text. */

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +32,8 @@ SPOKEN: Final = re.compile(rf'\b(?:aria-label|data-label|title|placeholder|alt|l
 SAME: Final = re.compile(
     r"\b(?:[A-Z]{2,}\w*|[A-Z]?[a-z]?[A-Z]+[a-z]?|FalconWeb|PCIe|NVMe|GiB|MiB|Gbit|Redfish|Redis|[a-z]{1,2})\b|&\w+;"
 )
+ROOMS: Final = ("core", "accounts", "fabric", "telemetry", "benchmarks", "falconweb")
+SCRIPT_TEXT: Final = re.compile(r'\b_n?\(\s*("(?:[^"\\]|\\.)*")')
 # Shown to those who change the site; and to programs.
 OWN: Final = {"falconweb/patterns.html", "falconweb/api/docs.html"}
 
@@ -49,6 +54,30 @@ def test_each_language_has_its_catalogues() -> None:
 def test_no_template_has_a_text_that_is_in_no_catalogue() -> None:
     bare = {str(path.relative_to(BASE_DIR / "templates")): found for path in TEMPLATES if (found := _bare_texts(path))}
     assert not {name: found for name, found in bare.items() if name not in OWN}
+
+
+def test_every_text_of_python_and_scripts_is_in_its_catalogue() -> None:
+    """The tool that reads them out overlooks some within another text: f"{_('…')}", `${_("…")}`."""
+    pages = {_forms(one.id)[0] for one in _messages("django")}
+    marked = {text for room in ROOMS for path in (BASE_DIR / room).rglob("*.py") for text in _marked_texts(path)}
+    assert not marked - pages
+    scripts = {_forms(one.id)[0] for one in _messages("djangojs")}
+    sources = [path.read_text() for path in (BASE_DIR / "static").rglob("*.js")]
+    assert not {json.loads(text) for source in sources for text in SCRIPT_TEXT.findall(source)} - scripts
+
+
+def _messages(domain: str) -> list[Message]:
+    with (BASE_DIR / "locale" / "de" / "LC_MESSAGES" / f"{domain}.po").open("rb") as file:
+        return [one for one in read_po(file) if one.id]
+
+
+def _marked_texts(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Call(
+                func=ast.Name(id="_" | "_n" | "gettext_lazy" | "gettext_noop"), args=[ast.Constant(str(text)), *_]
+            ):
+                yield text
 
 
 def _forms(text: object) -> tuple[str, ...]:

@@ -70,6 +70,7 @@ function loadLibrary(address) {
 }
 
 /** The name of a legend's entry: its group with its provenance. */
+const interval = (low, high) => _("{low} to {high}", { low: formatDigits(low), high: formatDigits(high) });
 const nameOf = ({ group, provenance }) => `${group} (${LABELS[provenance]})`;
 
 class FigureChart {
@@ -210,7 +211,7 @@ class FigureChart {
           arrayminus: marks.map(({ value, low }) => (low === null ? 0 : value - low)),
         },
         customdata: marks.map(({ x, low, high, count }) => [
-          low === null ? "" : `<br>${_("{low} to {high}", { low: formatDigits(low), high: formatDigits(high) })}`,
+          low === null ? "" : `<br>${interval(low, high)}`,
           count ? `<br>${count} ${escapeMarkup(data.counts)}` : "",
           typeof x === "string" ? `${wrapMarkup(x, HOVERED)}<br>` : "",
         ]),
@@ -257,18 +258,19 @@ class FigureChart {
 
   /** Lines of results in proportion: not of runs, so without signs and intervals. */
   ideals(shown, ink) {
+    const proportion = _("in proportion");
     return shown.flatMap(({ group, provenance, colour, letter }) => {
       const marks = this.data.ideals.filter((one) => one.group === group && one.provenance === provenance);
       if (marks.length < 2) return [];
       return {
         type: "scatter",
         mode: "lines",
-        name: `${letter}  ${_("in proportion")}`,
+        name: `${letter}  ${proportion}`,
         x: marks.map(({ x }) => x),
         y: marks.map(({ value }) => value),
         line: { color: ink.palette[colour % ink.palette.length], dash: "1px,4px", width: 1.5 },
         opacity: 0.8,
-        hovertemplate: `%{y:.4~g} ${_("in proportion")}<extra></extra>`,
+        hovertemplate: `%{y:.4~g} ${proportion}<extra></extra>`,
         showlegend: false,
       };
     });

@@ -73,7 +73,7 @@ function summary(part) {
   const sentence =
     value("where") === "cpu" ? _("On the CPU of {host}.", { host: host.name }) : describeGpus(host, gpus);
   const drive = part.querySelector('input[name^="storage-"]:checked')?.dataset.drive;
-  return drive ? `${sentence} ${_("Data from {drive}.", { drive })}` : sentence;
+  return drive ? [sentence, _("Data from {drive}.", { drive })].join(" ") : sentence;
 }
 
 function showExecutors() {

@@ -69,8 +69,8 @@ function heldWords() {
         : _("There is no other host port for its drawer.");
   const keys = document.createElement("span");
   keys.className = "by-keys";
-  keys.textContent = ` ${_n("Escape puts it back.", "Escape puts them back.", count)}`;
-  return [`${_("Holding {what}.", { what })} ${next}`, keys];
+  keys.textContent = _n("Escape puts it back.", "Escape puts them back.", count);
+  return [[_("Holding {what}.", { what }), next, ""].join(" "), keys];
 }
 
 /** Pick one more device up, or put it back. */

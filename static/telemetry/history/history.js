@@ -104,7 +104,7 @@ function show(panel, found) {
       ? _("Each point is {duration}: its mean, with its lowest and highest behind.", { duration })
       : _("Each point is {duration}.", { duration });
   const [reason] = found.gaps.map((gap) => gap.reason);
-  resolution.textContent = reason ? `${point} ${_("Grey bar: {reason}", { reason })}` : point;
+  resolution.textContent = reason ? [point, _("Grey bar: {reason}", { reason })].join(" ") : point;
 }
 
 /** Show the limits of lines that are one reading, or the highest of several. */
