@@ -145,7 +145,7 @@ def change_impacts(
         ChangeImpact(
             change=one,
             where=f"{one.device.chassis.name} · {slot_label(one.device)}".removesuffix(" · "),
-            before=host_port_name(one.device.host_port)
+            before=_(host_port_name(one.device.host_port))
             if one.device.host_port_id in {None, *seen}
             else _("another host"),
             after=_(host_port_name(one.target)),
