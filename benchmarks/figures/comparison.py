@@ -61,7 +61,30 @@ FIELD_NAMES: Final[Mapping[str, str]] = {
     "seed": gettext_noop("seed"),
     "backend": gettext_noop("backend"),
     "command": gettext_noop("command"),
+    "width": gettext_noop("width"),
+    "depth": gettext_noop("depth"),
+    "sequence": gettext_noop("sequence"),
+    "vocabulary": gettext_noop("vocabulary"),
+    "least_bytes": gettext_noop("least bytes"),
+    "most_bytes": gettext_noop("most bytes"),
+    "iterations": gettext_noop("iterations"),
+    "file_bytes": gettext_noop("file bytes"),
+    "block_bytes": gettext_noop("block bytes"),
+    "image": gettext_noop("image"),
+    "classes": gettext_noop("classes"),
+    "layers": gettext_noop("layers"),
+    "hidden": gettext_noop("hidden"),
+    "heads": gettext_noop("heads"),
 }
+# Of software, as hosts report it; others are shown as they are.
+SOFTWARE_NAMES: Final = (
+    gettext_noop("framework"),
+    gettext_noop("driver"),
+    gettext_noop("libraries"),
+    gettext_noop("operating system"),
+    gettext_noop("processor"),
+    gettext_noop("container"),
+)
 FABRIC_LABELS: Final = {"nvlink": "NVLink", "pcie": "PCIe"}
 
 
@@ -139,7 +162,10 @@ def compare_runs(rows: Sequence[RunData]) -> Comparison:
     parts = (
         FactGroup(_("Specification"), _facts(rows, _specification)),
         FactGroup(_("Topology"), _facts(rows, lambda row: _topology(row.topology, row.host))),
-        FactGroup(_("Software"), _facts(rows, lambda row: dict(_flattened(row.software)))),
+        FactGroup(
+            _("Software"),
+            _facts(rows, lambda row: {_(name): value for name, value in _flattened(row.software)}),
+        ),
     )
     results = (*_step_results(rows), *_summary_results(rows))
     return Comparison(tuple(rows), parts, tuple(result for result in results if any(result.values)))

@@ -28,7 +28,7 @@ register.filter("duration", duration_text)
 register.filter("percent", deviation_text)
 register.filter("accelerator_words", accelerator_label)
 
-# Labels of readings (hostwire.training) and of fields of software, which are named where nothing is translated.
+# Labels of readings (hostwire.training), fields of software and phases, which are named where nothing is translated.
 NAMED_ELSEWHERE: Final = (
     gettext_noop("GPU in use"),
     gettext_noop("GPU memory busy"),
@@ -49,6 +49,11 @@ NAMED_ELSEWHERE: Final = (
     gettext_noop("Cores"),
     gettext_noop("Accelerators"),
     gettext_noop("Container"),
+    gettext_noop("build"),
+    gettext_noop("warmup"),
+    gettext_noop("timed"),
+    gettext_noop("no_sync"),
+    gettext_noop("finish"),
 )
 # The CSS class of a state, where it differs from its name.
 LOOKS: Final = {"completed": "done", "failed": "failed", "cancelled": "cancelled", "queued": "waiting"}
