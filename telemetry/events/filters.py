@@ -243,6 +243,7 @@ class MessageFilter:
         return sorted(kept, key=order) if order is not None else kept
 
     def _matches(self, one: EventMessage) -> bool:
-        text = f"{one.name} {one.explanation} {one.advice}".casefold()
+        shown = [_(words) for words in (one.explanation, one.advice) if words]
+        text = " ".join([one.name, one.explanation, one.advice, *shown]).casefold()
         fits = self.registry in {"", one.registry} and self.severity in {"", one.severity}
         return fits and all(word in text for word in self.words)
