@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from accounts.models import User
 from core.errors import Forbidden, NotFound
-from core.language import _, english, gettext_noop
+from core.language import _, gettext_noop
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -37,8 +37,7 @@ def require_administrator(person: User) -> None:
 def require_composer(person: User, what: str = "change anything") -> None:
     """Raise Forbidden for users with read-only access; `what` names the forbidden action, one of COMPOSING."""
     if not person.may_compose:
-        what = _(english(what))
-        raise Forbidden(_("You may look, but not {what}. Ask an administrator for the role 'user'.", what=what))
+        raise Forbidden(_("You may look, but not {what}. Ask an administrator for the role 'user'.", what=_(what)))
 
 
 SITE_NAME: Final = "FalconWeb"  # stands for the site itself

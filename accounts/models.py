@@ -12,9 +12,9 @@ from django.contrib.auth.models import AbstractUser, UserManager
 from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 from django.utils import timezone
-from django.utils.translation import gettext_lazy
 
 from core.database import natural
+from core.language import gettext_lazy
 
 
 class Tenant(models.Model):

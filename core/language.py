@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, Self
 
 try:
     from django.apps import apps
@@ -22,6 +22,11 @@ class Text(str):
     __slots__ = ("english",)
     english: str
 
+    def __new__(cls, shown: str, english: str = "") -> Self:
+        text = super().__new__(cls, shown)
+        text.english = english
+        return text
+
     def __str__(self) -> Text:
         """Return itself: what asks for a text, as messages of pages do, keeps its English."""
         return self
@@ -29,6 +34,8 @@ class Text(str):
 
 def _(message: str, /, **values: Any) -> Text:
     """Return a message in the reader's language, with its values: `_("{size} is free on {host}.", size=…, host=…)`."""
+    if isinstance(message, Text) and not values:
+        return message  # translated before, such as a label in an error
     return _text(translation.gettext(message) if _has_languages() else message, message, values)
 
 
@@ -37,6 +44,13 @@ def _n(one: str, many: str, count: int, /, **values: Any) -> Text:
     english = one if count == 1 else many
     found = translation.ngettext(one, many, count) if _has_languages() else english
     return _text(found, english, {"count": count, **values})
+
+
+# As Django's, but what it becomes keeps its English: labels of states stand in sentences that are logged.
+if HAS_DJANGO:
+    from django.utils.functional import lazy
+
+    gettext_lazy = lazy(_, str)
 
 
 def gettext_noop(message: str) -> str:
@@ -52,9 +66,7 @@ def english(text: str) -> str:
 def joined(texts: Iterable[str], between: str = " ") -> Text:
     """Return several texts as one."""
     parts = list(texts)
-    text = Text(between.join(parts))
-    text.english = between.join(english(part) for part in parts)
-    return text
+    return Text(between.join(parts), english(between).join(map(english, parts)))
 
 
 def join_words(names: list[str]) -> str:
@@ -69,10 +81,10 @@ def _has_languages() -> bool:
 
 
 def _text(found: str, message: str, values: dict[str, Any]) -> Text:
-    text = Text(found.format_map(values) if values else found)
+    if not values:
+        return Text(found, message)
+    shown = found.format_map(values)
     if found == message and not any(isinstance(value, Text) for value in values.values()):
-        text.english = str.__str__(text)
-    else:
-        kept = {name: english(value) if isinstance(value, str) else value for name, value in values.items()}
-        text.english = message.format_map(kept) if values else message
-    return text
+        return Text(shown, shown)
+    kept = {name: english(value) if isinstance(value, str) else value for name, value in values.items()}
+    return Text(shown, message.format_map(kept))

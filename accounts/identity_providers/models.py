@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from django.core.validators import MinValueValidator
 from django.db import models
-from django.utils.translation import gettext_lazy
 
 from accounts.models import Role, Tenant, User
 from core.credentials import SecretHolder
-from core.language import gettext_noop
+from core.language import gettext_lazy, gettext_noop
 
 
 class IdentityProvider(SecretHolder):

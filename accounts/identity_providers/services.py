@@ -31,7 +31,7 @@ from accounts.sign_in.services import access_end
 from core import credentials
 from core.connections import tls_context
 from core.errors import Conflict, Forbidden, Invalid
-from core.language import _, _n, english, gettext_noop
+from core.language import _, _n, english, gettext_noop, joined
 
 logger = logging.getLogger(__name__)
 
@@ -256,10 +256,8 @@ def identity_sign_in(*, provider: IdentityProvider, external: ExternalPerson) ->
                 tenant=Tenant.objects.get(pk=rule.tenant_id) if rule.tenant_id else None,
             )
         except Invalid as error:
-            why = " ".join(error.details.get("errors", {}).values())
-            raise Forbidden(
-                _("{name} describes you in a way that cannot be used here. {why}", name=provider.name, why=why).strip()
-            ) from error
+            sentence = _("{name} describes you in a way that cannot be used here.", name=provider.name)
+            raise Forbidden(joined([sentence, *error.details.get("errors", {}).values()])) from error
         if known is None:
             ExternalIdentity.objects.create(provider=provider, subject=external.subject, person=row)
     return row
@@ -350,9 +348,7 @@ def _check_rules(rules: Sequence[GroupRule]) -> None:
         errors[str(MAX_RULES + 1)] = _("There may be {most} rules.", most=MAX_RULES)
     if errors:
         raise Invalid(
-            " ".join(
-                _("Rule {place}: {sentence}", place=place, sentence=sentence) for place, sentence in errors.items()
-            ),
+            joined(_("Rule {place}: {sentence}", place=place, sentence=sentence) for place, sentence in errors.items()),
             rules=errors,
         )
 

@@ -11,10 +11,10 @@ from django.db import models
 from django.db.models import Q
 from django.dispatch import Signal
 from django.utils import timezone
-from django.utils.translation import gettext_lazy
 
 from accounts.models import Tenant
 from accounts.visibility import RestrictedQuerySet
+from core.language import gettext_lazy
 from fabric.inventory.models import Device, Host
 from fabric.operations.models import Plan
 from hostwire.training import Spec

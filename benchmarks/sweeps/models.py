@@ -10,11 +10,11 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
-from django.utils.translation import gettext_lazy
 
 from accounts.models import Tenant
 from accounts.visibility import RestrictedQuerySet
 from core.database import lock_rows
+from core.language import gettext_lazy
 from hostwire.training import Spec
 
 

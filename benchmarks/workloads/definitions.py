@@ -6,7 +6,6 @@ import math
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from functools import reduce
 from typing import Any, Literal
 
 from core.language import _, gettext_noop, joined
@@ -371,7 +370,7 @@ def _inconsistencies(workload: Workload, spec: Spec) -> dict[str, str]:
         errors["command"] = _("{workload} takes no command.", workload=_(workload.title))
     if spec.precision not in workload.precisions:
         errors["precision"] = _(
-            "{workload} runs in {names}.", workload=_(workload.title), names=_alternatives(workload.precisions)
+            "{workload} runs in {names}.", workload=_(workload.title), names=joined(workload.precisions, _(" or "))
         )
     elif spec.precision == "fp16" and spec.backend == "cpu":
         errors["precision"] = _("fp16 needs a GPU. On the CPU, use bf16 or fp32.")
@@ -381,15 +380,11 @@ def _inconsistencies(workload: Workload, spec: Spec) -> dict[str, str]:
     return errors | _option_errors(workload, spec)
 
 
-def _alternatives(names: tuple[str, ...]) -> str:
-    return reduce(lambda some, name: _("{some} or {name}", some=some, name=name), names)
-
-
 def _strategy_errors(workload: Workload, spec: Spec) -> dict[str, str]:
     errors: dict[str, str] = {}
     if spec.strategy not in workload.strategies:
         errors["strategy"] = _(
-            "{workload} runs with {names}.", workload=_(workload.title), names=_alternatives(workload.strategies)
+            "{workload} runs with {names}.", workload=_(workload.title), names=joined(workload.strategies, _(" or "))
         )
     elif spec.strategy == "single" and spec.devices != 1:
         errors["devices"] = _("The strategy 'single' has one device, not {devices}.", devices=spec.devices)

@@ -16,7 +16,7 @@ from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
 
 from core.errors import Invalid
-from core.language import _
+from core.language import _, joined
 
 # The largest row id: a database refuses larger ones.
 MAX_ID = 2**63 - 1
@@ -116,7 +116,7 @@ def refuse_renamed(given: Mapping[str, Any], renamed: Mapping[str, str]) -> None
     """Raise Invalid for a former name: ignored silently, it would change the meaning of the request."""
     errors = {old: _("'{old}' is called '{new}'.", old=old, new=new) for old, new in renamed.items() if old in given}
     if errors:
-        raise Invalid(" ".join(errors.values()), errors=errors)
+        raise Invalid(joined(errors.values()), errors=errors)
 
 
 def query_search(request: Request) -> str:

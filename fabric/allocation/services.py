@@ -35,7 +35,7 @@ def allocation_export(
             _("Choose a chassis or a tenant, not both."), errors={"tenant_id": "Leave it out, or chassis_id."}
         )
     if chassis_id is not None:
-        chassis: Chassis = visible_or_404(Chassis.objects.all(), person, chassis_id, _("chassis"))
+        chassis: Chassis = visible_or_404(Chassis.objects.all(), person, chassis_id, "chassis")
         return export_document(
             visible_hardware(person, chassis_id=chassis.pk), scope="chassis", scope_name=chassis.name
         )
@@ -66,7 +66,7 @@ def allocation_check(
     `by` is one of MAPPING_MODES, `onto` the chassis that a file with one chassis is mapped to. Raises Forbidden for
     users who may not compose, NotFound and Invalid for invalid parameters.
     """
-    require_composer(person, _("attach or detach"))
+    require_composer(person, "attach or detach")
     way: MappingMode | None = next((one for one in MAPPING_MODES if one == by), None)
     if way is None:
         raise Invalid(

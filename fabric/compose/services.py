@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from accounts.approvals.services import ApprovalNeeded
 from accounts.models import User
 from core.errors import Conflict, FalconWebError
-from core.language import _
+from core.language import _, joined
 from fabric.compose.selectors import AttachmentChange
 from fabric.inventory.labels import host_port_name
 from fabric.operations.models import Operation, Plan
@@ -79,7 +79,7 @@ def changes_request(
     check = changes_check(person, changes) if len(changes) > 1 else ChangesCheck()
     possible = check.possible(changes)
     if not possible:
-        raise Conflict(" ".join(dict.fromkeys(check.obstacles.values())))
+        raise Conflict(joined(dict.fromkeys(check.obstacles.values())))
     if len(possible) == 1:
         one = possible[0]
         work = operation_request(person=person, device=one.device, target=one.target, expected=one.expected)

@@ -12,7 +12,7 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from core.errors import FalconWebError
-from core.language import _, gettext_noop
+from core.language import _, gettext_noop, joined
 from core.local_pages import next_page
 from core.text import parse_id
 from fabric.compose.proposal import givable_hosts, givable_models, give_proposal
@@ -63,7 +63,7 @@ def compose(request: HttpRequest) -> HttpResponse:
         return redirect(next_page(request, "fabric:fabric"))
     page = "fabric:operation" if isinstance(work, Operation) else "fabric:plan"
     names = {one.device.pk: one.device.name for one in changes}
-    left_out = " ".join(
+    left_out = joined(
         _("{name} is left out: {sentence}", name=names[pk], sentence=sentence) for pk, sentence in refused.items()
     )
     if fetched:

@@ -7,9 +7,9 @@ from typing import Self
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
-from django.utils.translation import gettext_lazy
 
 from accounts.visibility import RestrictedQuerySet
+from core.language import gettext_lazy
 from fabric.inventory.models import Approvable, Chassis, Device, Drawer, HostPort, Port
 from fabric.operations.models import Operation
 

@@ -55,7 +55,7 @@ def drifts(request: HttpRequest) -> HttpResponse:
 def drift(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one drift: the difference, its start, its cause and how it ended."""
     person = person_of(request)
-    row = row_or_404(drift_rows(person), pk, _("drift"))
+    row = row_or_404(drift_rows(person), pk, "drift")
     return render(request, "fabric/drift/drift.html", {"one": drift_views(person, [row])[0], "row": row})
 
 

@@ -10,13 +10,12 @@ from operator import or_
 
 from django.db import models
 from django.db.models import Q
-from django.utils.translation import gettext_lazy
 
 from accounts.models import Tenant, User
 from accounts.visibility import RestrictedQuerySet
 from core import credentials
 from core.database import natural
-from core.language import _
+from core.language import _, gettext_lazy
 from fabric.bmc.types import BmcAddress, CertificateTrust, Dialect
 
 

@@ -71,7 +71,7 @@ def lease_extension_request(*, person: User, lease: Lease, ends_at: datetime, no
     """
     with audited(Action.LEASE_EXTENSION_REQUEST, actor=person, target=target_of(lease)) as act:
         row = lock_lease(person, lease)
-        require_composer(person, _("change leases"))
+        require_composer(person, "change leases")
         if person.is_administrator:
             raise Forbidden(_("Administrators set the end directly."))
         _check_extendable(row)
@@ -159,7 +159,7 @@ def lease_return(*, person: User, lease: Lease, items: Collection[LeaseItem] | N
     """
     with audited(Action.LEASE_RETURN, actor=person, target=target_of(lease)) as act:
         row = lock_lease(person, lease)
-        require_composer(person, _("change leases"))
+        require_composer(person, "change leases")
         if row.state != Lease.State.ACTIVE:
             state = row.get_state_display()
             raise Conflict(

@@ -8,10 +8,10 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
-from django.utils.translation import gettext_lazy
 
 from accounts.models import Tenant
 from accounts.visibility import TenantQuerySet
+from core.language import gettext_lazy
 from fabric.inventory.models import Device, HostPort
 from fabric.operations.models import Plan
 

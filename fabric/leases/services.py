@@ -182,7 +182,7 @@ def lease_withdraw(*, person: User, lease: Lease) -> Lease:
     """Withdraw a request, or an approved lease that has not started, as a user of the tenant or an administrator."""
     with audited(Action.LEASE_WITHDRAW, actor=person, target=target_of(lease)) as act:
         row = lock_lease(person, lease)
-        require_composer(person, _("change leases"))
+        require_composer(person, "change leases")
         if row.state not in {Lease.State.REQUESTED, Lease.State.APPROVED}:
             state = row.get_state_display()
             raise Conflict(

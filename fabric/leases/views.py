@@ -105,7 +105,7 @@ def leases(request: HttpRequest) -> HttpResponse:
 def lease(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one lease with its timeline and actions."""
     person = person_of(request)
-    row = row_or_404(lease_rows(person), pk, _("lease"))
+    row = row_or_404(lease_rows(person), pk, "lease")
     return render(request, "fabric/leases/lease.html", _lease_context(person, row))
 
 
@@ -160,7 +160,7 @@ def lease_give_page(request: HttpRequest) -> HttpResponse:
 def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
     """Decide a request: GET proposes what is unassigned then, POST approves (`approve`) or declines (`decline`)."""
     by = person_of(request)
-    row = row_or_404(lease_rows(by), pk, _("lease"))
+    row = row_or_404(lease_rows(by), pk, "lease")
     if row.state != Lease.State.REQUESTED:
         if request.method == "POST":
             state = row.get_state_display()
@@ -199,8 +199,8 @@ def lease_extension(request: HttpRequest, pk: int) -> HttpResponse:
     """Request another end, or, as an administrator, set it."""
     person = person_of(request)
     form: forms.Form = LeaseEndForm(request.POST) if person.is_administrator else LeaseExtensionForm(request.POST)
-    row = row_or_404(lease_rows(person), pk, _("lease"))
-    require_composer(person, _("change leases"))
+    row = row_or_404(lease_rows(person), pk, "lease")
+    require_composer(person, "change leases")
     if not form.is_valid():
         messages.error(request, _("The end is not a valid date and time. Enter both."))
         return redirect("fabric:lease", pk=row.pk)
@@ -231,7 +231,7 @@ def _act_on_lease(
 ) -> HttpResponse:
     """Call a service with a lease and redirect to its page, which shows the result."""
     person = person_of(request)
-    row = row_or_404(lease_rows(person), pk, _("lease"))
+    row = row_or_404(lease_rows(person), pk, "lease")
     try:
         after = service(person=person, lease=row, **values)
     except (Conflict, Invalid) as error:
@@ -313,7 +313,7 @@ def _posted_rows(request: HttpRequest, rows: QuerySet[Any], *names: str) -> list
 def tenant(request: HttpRequest, pk: int) -> HttpResponse:
     """Show a tenant: people, name, and what it owns or leases; a POST renames it."""
     by = person_of(request)
-    row = row_or_404(Tenant.objects.all(), pk, _("tenant"))
+    row = row_or_404(Tenant.objects.all(), pk, "tenant")
     form = TenantForm(_form_data(request), initial={"name": row.name})
     if form.is_valid():
         with service_errors_in(form):
@@ -338,7 +338,7 @@ def tenant(request: HttpRequest, pk: int) -> HttpResponse:
 def tenant_grants(request: HttpRequest, pk: int) -> HttpResponse:
     """Assign what is ticked to the tenant: `devices`, `host_ports`, and with them `take_devices`, `take_host_ports`."""
     by = person_of(request)
-    row = row_or_404(Tenant.objects.all(), pk, _("tenant"))
+    row = row_or_404(Tenant.objects.all(), pk, "tenant")
     devices, host_ports = Device.objects.all(), HostPort.objects.all()
     try:
         grants_set(
@@ -365,7 +365,7 @@ def tenant_grants(request: HttpRequest, pk: int) -> HttpResponse:
 def tenant_removal(request: HttpRequest, pk: int) -> HttpResponse:
     """Delete a tenant that has no people, owns nothing and leases nothing."""
     by = person_of(request)
-    row = row_or_404(Tenant.objects.all(), pk, _("tenant"))
+    row = row_or_404(Tenant.objects.all(), pk, "tenant")
     try:
         tenant_remove(by=by, tenant=row)
     except Conflict as error:
@@ -421,7 +421,7 @@ def usage_csv(request: HttpRequest) -> Download:
 def quotas(request: HttpRequest, pk: int) -> HttpResponse:
     """Show and set the quota of a tenant."""
     by = person_of(request)
-    tenant = row_or_404(Tenant.objects.all(), pk, _("tenant"))
+    tenant = row_or_404(Tenant.objects.all(), pk, "tenant")
     initial: dict[str, int | None] = {}
     for one in Quota.objects.filter(tenant=tenant):
         initial |= {f"once_{one.kind}": one.most_at_once, f"hours_{one.kind}": one.most_hours_a_month}

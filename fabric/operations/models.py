@@ -11,10 +11,10 @@ from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
-from django.utils.translation import gettext_lazy
 
 from accounts.models import Tenant
 from accounts.visibility import RestrictedQuerySet
+from core.language import gettext_lazy
 from fabric.inventory.models import Approvable, Chassis, Device, Drawer, Host, HostPort, Port
 
 

@@ -205,7 +205,7 @@ def mode_violation(drawer: DrawerState, mode: DrawerMode, *, planned: bool = Fal
             "{slots} would lose their host: in this mode {one} reaches slots 1 to {half} and {other} reaches slots "
             "{next} to {last}. Detach them first.",
             len(reasons),
-            slots=_slots_label(reasons).capitalize(), one=pair[0], other=pair[1], half=SLOTS_PER_HALF,
+            slots=_first_slots_label(reasons), one=pair[0], other=pair[1], half=SLOTS_PER_HALF,
             next=SLOTS_PER_HALF + 1, last=SLOTS_PER_DRAWER,
         )  # fmt: skip
     return next(iter(reasons.values()))
@@ -213,9 +213,14 @@ def mode_violation(drawer: DrawerState, mode: DrawerMode, *, planned: bool = Fal
 
 def _slots_label(numbers: Iterable[int]) -> str:
     """Return 'slot 3' or 'slots 1, 2 and 5'."""
-    known = sorted(numbers)
-    joined = join_words([str(number) for number in known])
-    return _n("slot {numbers}", "slots {numbers}", len(known), numbers=joined)
+    known = [str(number) for number in sorted(numbers)]
+    return _n("slot {numbers}", "slots {numbers}", len(known), numbers=join_words(known))
+
+
+def _first_slots_label(numbers: Iterable[int]) -> str:
+    """Return it where it begins a sentence."""
+    known = [str(number) for number in sorted(numbers)]
+    return _n("Slot {numbers}", "Slots {numbers}", len(known), numbers=join_words(known))
 
 
 def _join_sorted(words: Iterable[str]) -> str:

@@ -154,7 +154,7 @@ def _cancel(person: User, operation: Operation) -> Operation:
     lock_chassis([operation.chassis_id])
     row: Operation = lock_rows(Operation.objects.filter(pk=operation.pk)).get()
     if not row.is_open:
-        raise Conflict(_("It has ended already: {state}.", state=row.get_state_display().lower()))
+        raise Conflict(_("It has ended already: {state}.", state=_(row.state)))
     if row.plan_id is not None:
         raise Conflict(_("It is a step of a plan: cancel the plan."), plan=str(row.plan_id))
     if row.state == Operation.State.REQUESTED and row.lease_until is None:

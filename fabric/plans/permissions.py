@@ -49,7 +49,7 @@ def check_permitted(person: User | None, desired: DesiredState, parts: DesiredPa
     _check_port_types(desired, parts)
     if person is None:
         return
-    require_composer(person, _("attach or detach"))
+    require_composer(person, "attach or detach")
     held = {device.host_port_id: device for device in parts.devices.values() if device.host_port_id is not None}
     unseen = set(held) - set(HostPort.objects.visible_to(person).filter(pk__in=held).values_list("pk", flat=True))
     if unseen:

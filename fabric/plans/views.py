@@ -73,7 +73,7 @@ def plans(request: HttpRequest) -> HttpResponse:
 def plan(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show a plan: the preview of a draft, or the progress of an applied one."""
     person = person_of(request)
-    row: Plan = visible_or_404(Plan.objects.all(), person, pk, _("plan"))
+    row: Plan = visible_or_404(Plan.objects.all(), person, pk, "plan")
     context: dict[str, Any] = {"plan": row, "origin": _(ORIGIN_LABELS.get(row.origin, "")), "longest": MAX_TITLE_LENGTH}
     context["strips"] = drawer_strips(person, row)
     if row.state == Plan.State.DRAFT:
@@ -96,7 +96,7 @@ def plan_action(action: Action) -> Callable[[PlanAction], Callable[..., HttpResp
         @wraps(act)
         def view(request: HttpRequest, pk: UUID) -> HttpResponse:
             person = person_of(request)
-            row = visible_or_404(Plan.objects.all(), person, pk, _("plan"))
+            row = visible_or_404(Plan.objects.all(), person, pk, "plan")
             answer = None
             with refusals_as_messages(request):
                 answer = act(request, person, row)
@@ -213,7 +213,7 @@ def _desired_state(person: User, request: HttpRequest) -> DesiredState:
             raise NotFound(_("There is no such host port or host."))
         return DesiredState(cables={port.pk: host.pk if host is not None else None})
     if "port" in given:
-        row: Port = visible_or_404(Port.objects.all(), person, parse_id(given["port"]), _("port"))
+        row: Port = visible_or_404(Port.objects.all(), person, parse_id(given["port"]), "port")
         port_type, width = given.get("port_type", ""), given.get("configured_width", "")
         if (port_type and port_type not in PORT_TYPES) or (width and parse_id(width) not in LANE_COUNTS):
             raise Invalid(_("A port cannot be configured like this. Choose its type and its lanes from the lists."))
@@ -224,7 +224,7 @@ def _desired_state(person: User, request: HttpRequest) -> DesiredState:
 
 
 def _desired_mode(person: User, pk: int, mode: str, *, detach: bool) -> DesiredState:
-    row: Drawer = visible_or_404(Drawer.objects.all(), person, pk, _("drawer"))
+    row: Drawer = visible_or_404(Drawer.objects.all(), person, pk, "drawer")
     if mode not in {one.value for one in MODE_DESCRIPTIONS}:
         raise Invalid(_("Choose one of the three modes."))
     desired = DesiredState(modes={row.pk: DrawerMode(mode)})

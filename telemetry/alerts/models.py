@@ -9,12 +9,11 @@ from typing import Any
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
-from django.utils.translation import gettext_lazy
 
 from accounts.models import Role, Tenant, User
 from accounts.visibility import RestrictedQuerySet
 from core.credentials import SecretHolder
-from core.language import _, gettext_noop
+from core.language import _, gettext_lazy, gettext_noop
 from core.week import WeeklyTimes
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
 from telemetry.alerts.rules import (

@@ -297,7 +297,7 @@ def require_known_metric(metric: str) -> None:
     near = [one.replace(f"/{ANY_ID}/", f"/{numbers or '*'}/", 1) for one in _close_matches(generic, known.values())]
     hint = _("Quantities are {names}.", names=", ".join(sorted(QUANTITIES)))
     if near:
-        hint = _("Is {names} meant?", names=_(" or ").join(near))
+        hint = _("Is {names} meant?", names=joined(near, _(" or ")))
     sentence = joined((_("There is no metric '{metric}'.", metric=metric[:100]), hint))
     raise Invalid(sentence, errors={"metric": sentence}, near=near)
 

@@ -10,9 +10,9 @@ from typing import Self
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
-from django.utils.translation import gettext_lazy
 
 from accounts.models import User
+from core.language import gettext_lazy
 
 
 class EventSource(models.TextChoices):

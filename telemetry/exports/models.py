@@ -8,13 +8,12 @@ from typing import Self
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
-from django.utils.translation import gettext_lazy
 
 from accounts.models import User
 from accounts.visibility import RestrictedQuerySet
 from core.claims import LONGEST_WAIT, unclaimed, wait_is_over
 from core.credentials import SecretHolder
-from core.language import gettext_noop
+from core.language import gettext_lazy, gettext_noop
 from telemetry.exports.times import schedule_times
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
-from django.utils.translation import gettext_lazy
 
 from accounts.models import Tenant
 from accounts.visibility import RestrictedQuerySet
+from core.language import gettext_lazy
 from fabric.history.models import Attachment
 from fabric.inventory.models import Chassis, Port
 from telemetry.links.rules import LinkLevel

@@ -216,6 +216,13 @@ def test_rules_that_make_no_sense_are_refused(
     assert not MappingRule.objects.exists()
 
 
+def test_what_rules_were_refused_for_is_logged_in_english(office: Client, provider: IdentityProvider) -> None:
+    sent = rows_of(("a", "administrator", ""), ("b", "user", ""))
+    page = office.post(f"/identity-providers/{provider.pk}/rules/", sent, headers={"accept-language": "de"})
+    assert "Regel 2: " in page.text
+    assert AuditEntry.objects.latest("pk").sentence.startswith("Rule 2: Administrators belong to no tenant")
+
+
 @pytest.mark.parametrize("sample", ["", "{", "[" * 9, '{"sub": "1"}', "{" + "[" * 60_000, "x" * 70_000])
 def test_a_sample_that_is_none_is_a_sentence(office: Client, provider: IdentityProvider, sample: str) -> None:
     answer = office.post(f"/identity-providers/{provider.pk}/rules/", {**rows_of(), "sample": sample, "try": "1"})

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 from django.test import Client
+from django.utils import translation
 
 from accounts.models import User
+from core.language import _, english, joined
+from fabric.operations.models import Operation
 
 pytestmark = pytest.mark.django_db
 
@@ -34,3 +37,13 @@ def test_an_unknown_language_is_refused(admin_client: Client, admin_user: User) 
 def test_programs_get_english(client: Client) -> None:
     answer = client.get("/api/v1/chassis/", headers={"accept-language": "de"})
     assert answer.headers["Content-Language"] == "en"
+
+
+def test_a_sentence_keeps_its_english_with_that_of_its_values() -> None:
+    with translation.override("de"):
+        row = Operation(state=Operation.State.FAILED)
+        sentence = _("It has ended already: {state}.", state=_(row.get_state_display()))
+        assert sentence == "Er ist bereits beendet: Fehlgeschlagen."
+        assert english(sentence) == "It has ended already: Failed."
+        names = joined([_("device"), _("host port")], _(" or "))
+        assert (names, names.english) == ("Gerät oder Host-Port", "device or host port")

@@ -10,9 +10,11 @@ import itertools
 import re
 
 import pytest
+from django.utils import translation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.language import english
 from fabric.bmc.types import DrawerMode
 from fabric.operations.rules import (
     MODE_LABELS,
@@ -287,6 +289,8 @@ def test_what_stands_in_the_way_of_a_mode_is_said_in_full() -> None:
         "Slots 3 and 6 would lose their host: in this mode H1 reaches slots 1 to 4 and H2 reaches slots 5 to 8. "
         "Detach them first."
     )
+    with translation.override("de"):
+        assert english(mode_violation(state, TWO)).startswith("Slots 3 and 6 would lose their host: ")
     assert mode_violation(drawer(ADVANCED, "ABC", ".....1.."), TWO).startswith("Slot 6 would lose its host: ")
     assert mode_violation(drawer(ADVANCED, "A"), TWO) == (
         "In this mode each of two host ports reaches one half, and this drawer has only H1."
