@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
-from core.language import gettext_noop
+from core.language import Text, gettext_noop
 
 ZONE_COOKIE: Final = "zone"
 # Forms of local_words.
@@ -63,9 +63,9 @@ def field_text(at: datetime) -> str:
     return wall.isoformat(timespec="milliseconds" if wall.microsecond else "seconds" if wall.second else "minutes")
 
 
-def local_words(at: datetime, form: str = "%Y-%m-%d %H:%M:%S %Z") -> str:
-    """Return an instant in the person's zone for a sentence, with the short name of the zone."""
-    return timezone.localtime(at).strftime(form)
+def local_words(at: datetime, form: str = "%Y-%m-%d %H:%M:%S %Z") -> Text:
+    """Return an instant in the person's zone for a sentence, with the short name of the zone; for logs it is in UTC."""
+    return Text(timezone.localtime(at).strftime(form), at.astimezone(UTC).strftime(form))
 
 
 def zone_name() -> str:

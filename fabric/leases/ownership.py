@@ -264,7 +264,7 @@ def operations_on(row: LeasablePart) -> Operation.OperationQuerySet:
 
 
 def format_period(lease: Lease) -> str:
-    return f"from {format_instant(lease.starts_at)} {format_end(lease.ends_at)}"
+    return f"from {format_instant(lease.starts_at).english} {format_end(lease.ends_at)}"
 
 
 def parts_label(things: Iterable[LeasablePart], most: int = 5) -> str:

@@ -105,7 +105,7 @@ def seconds_by_month(spans: Iterable[TimeSpan], *, within: TimeSpan) -> dict[Mon
     return dict(found)
 
 
-def format_instant(at: datetime) -> str:
+def format_instant(at: datetime) -> Text:
     """Return an instant in the format of sentences, in the reader's zone."""
     return local_words(at, MINUTE)
 

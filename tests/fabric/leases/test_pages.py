@@ -7,14 +7,17 @@ import io
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone, translation
 
+from accounts.audit.actions import Outcome
 from accounts.audit.models import AuditEntry
 from accounts.models import Role, Tenant, User
+from core.errors import Conflict
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, LeasablePart, Slot
 from fabric.leases.calendar import lease_calendar
 from fabric.leases.grants import device_grant, host_port_grant
@@ -23,7 +26,7 @@ from fabric.leases.models import Lease, Quota, Tenure
 from fabric.leases.quotas import QuotaLimits, quotas_set
 from fabric.leases.rules import RequestedParts, TimeSpan, month_after, month_begin, month_of
 from fabric.leases.selectors import lease_candidates, lease_notices, shortages
-from fabric.leases.services import lease_give, lease_request
+from fabric.leases.services import lease_give, lease_request, lease_withdraw
 from fabric.leases.usage import usage_of
 from tests.fabric.fleet import many_devices
 from tests.fabric.leases.leasing import fresh, pass_time
@@ -354,13 +357,18 @@ def test_months_that_are_none_show_the_last_six(lab: Lab, query: dict[str, str])
 
 
 def test_what_leases_and_quotas_keep_is_english_whatever_people_read(lab: Lab) -> None:
-    with translation.override("de"):
+    with translation.override("de"), timezone.override(ZoneInfo("Asia/Kathmandu")):
         parts = [RequestedParts("host_port", 2)]
         lease = lease_request(person=lab.bob, wishes=parts, starts_at=None, ends_at=None)
+        lease_withdraw(person=lab.bob, lease=lease)
+        with pytest.raises(Conflict) as refusal:
+            lease_withdraw(person=lab.bob, lease=lease)
+        assert "‚Zurückgezogen‘" in refusal.value.sentence
         quotas_set(person=lab.ada, tenant=lab.one, limits={"host_port": QuotaLimits(most_at_once=1)})
-    sentence = lease.events.get().sentence
+    sentence = lease.events.earliest("pk").sentence
     assert sentence.startswith("Requested 2 host ports, from ")
-    assert sentence.endswith(" until further notice.")
+    assert sentence.endswith(" UTC until further notice.")
+    assert "'Withdrawn'" in AuditEntry.objects.get(action="lease.withdraw", outcome=Outcome.REFUSED).sentence
     kept = AuditEntry.objects.get(action="quota.set").after
     assert kept == {"Host port": {"at once": 1, "hours a month": None}}
 
