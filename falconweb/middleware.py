@@ -186,7 +186,7 @@ def language_middleware(get_response: GetResponse) -> GetResponse:
             language = SOURCE_LANGUAGE if is_program else translation.get_language_from_request(request)
         with translation.override(language):
             response = get_response(request)
-        response.headers["Content-Language"] = language
+        response.headers.setdefault("Content-Language", language)
         return response
 
     return middleware

@@ -9,6 +9,7 @@ from django.utils import translation
 from accounts.models import User
 from core.language import _, english, joined
 from fabric.operations.models import Operation
+from falconweb.texts import texts_version
 
 pytestmark = pytest.mark.django_db
 
@@ -47,3 +48,17 @@ def test_a_sentence_keeps_its_english_with_that_of_its_values() -> None:
         assert english(sentence) == "It has ended already: Failed."
         names = joined([_("device"), _("host port")], _(" or "))
         assert (names, names.english) == ("Gerät oder Host-Port", "device or host port")
+
+
+def test_texts_of_scripts_are_kept_only_where_they_are_what_the_address_names(client: Client) -> None:
+    page = client.get("/login/", headers={"accept-language": "de"}).text
+    address = f"/texts.js?language=de&amp;version={texts_version()}"
+    assert address in page
+    answer = client.get(address.replace("&amp;", "&"), headers={"accept-language": "en"})
+    assert answer.headers["Content-Language"] == "de"
+    assert "immutable" in answer.headers["Cache-Control"]
+    assert "Dateien" in answer.text
+    for other in ("language=de&version=older", "language=xx/../en&version=", "language=de", ""):
+        answer = client.get(f"/texts.js?{other}")
+        assert answer.status_code == 200
+        assert "immutable" not in answer.headers.get("Cache-Control", "")
