@@ -14,6 +14,7 @@ from django.core.exceptions import PermissionDenied
 from django.core.signals import got_request_exception
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
+from django.utils import translation
 from django.utils.log import log_response
 from rest_framework import exceptions
 from rest_framework.renderers import JSONRenderer
@@ -24,7 +25,7 @@ from accounts.approvals.services import ApprovalNeeded
 from accounts.audit.context import complete_origin, new_request_id, request_id
 from core.api.requests import sentence_by_field
 from core.errors import FalconWebError, Unavailable
-from core.language import _, english, gettext_noop
+from core.language import SOURCE_LANGUAGE, Text, _, english, gettext_noop
 from core.sqlite_damage import has_no_table, is_damage, known_damage
 from falconweb.api.authentication import SAFE_METHODS
 from telemetry.store.renewal import database_file
@@ -91,15 +92,23 @@ def _site_problem(error: FalconWebError) -> Response:
 def _framework_problem(exception: Exception, answer: Response) -> Response:
     if isinstance(exception, exceptions.ValidationError):
         errors = sentence_by_field(answer.data)
-        whole = errors.pop("non_field_errors", None)
-        return _refusal(400, whole or _(INVALID_FIELDS), "invalid", **({"errors": errors} if errors else {}))
+        whole = errors.pop("non_field_errors", "")
+        sentence = _framework_sentence(400, whole) if whole else _(INVALID_FIELDS)
+        return _refusal(400, sentence, "invalid", **({"errors": errors} if errors else {}))
     if isinstance(exception, Http404):
         return _refusal(404, _("There is no such thing, or you may not see it."), "not_found")
     if isinstance(exception, PermissionDenied):
         return _refusal(403, _("You may not do this."), "forbidden")
     detail = exception.detail if isinstance(exception, exceptions.APIException) else ""
     code = str(exception.get_codes() if isinstance(exception, exceptions.APIException) else "error")
-    return _refusal(answer.status_code, str(detail), CODES.get(code, code))
+    return _refusal(answer.status_code, _framework_sentence(answer.status_code, str(detail)), CODES.get(code, code))
+
+
+def _framework_sentence(status: int, sentence: str) -> str:
+    """Return a sentence of the framework, or of ours; of a translation of the framework's the English is not known."""
+    if isinstance(sentence, Text) or translation.get_language() == SOURCE_LANGUAGE:
+        return sentence
+    return Text(sentence, SENTENCES.get(status, OTHER_PROBLEM)[1])
 
 
 def _unexpected_problem(exception: Exception, request: Any) -> Response:
@@ -132,6 +141,7 @@ SENTENCES = {
     429: ("throttled", "Too many requests. Try again later."),
     503: ("unavailable", "A part of the site does not answer. Try again later."),
 }
+OTHER_PROBLEM = ("error", "This request cannot be answered.")
 
 
 def problem_middleware(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
@@ -152,7 +162,7 @@ def problem_middleware(get_response: Callable[[HttpRequest], HttpResponse]) -> C
             # Django has logged the traceback just before.
             logger.error("The error before this line has the reference %s", reference)
             return _as_problem(answer, answer.status_code, "internal", SITE_ERROR, reference=reference)
-        code, sentence = SENTENCES.get(answer.status_code, ("error", "This request cannot be answered."))
+        code, sentence = SENTENCES.get(answer.status_code, OTHER_PROBLEM)
         return _as_problem(answer, answer.status_code, code, sentence)
 
     return middleware

@@ -69,6 +69,12 @@ def test_the_log_is_in_english_whoever_reads_the_pages(
     assert newest().sentence == "There is no such time zone."
 
 
+def test_a_refusal_of_the_framework_is_logged_in_english(admin_client: Client) -> None:
+    answer = admin_client.delete(reverse("api:chassis_list"), headers={"accept-language": "de"})
+    assert "nicht erlaubt" in answer.text
+    assert newest().sentence == "This address has no such method."
+
+
 def test_no_secret_that_an_administrator_sends_is_kept(
     lab: Lab, bodies: dict[str, dict[str, Any]], forget_refusals: Callable[[], None]
 ) -> None:
