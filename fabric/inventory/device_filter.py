@@ -17,7 +17,7 @@ from django.db.models import Q
 
 from accounts.models import User
 from core.errors import Invalid
-from core.language import _, gettext_noop, join_words
+from core.language import _, english, gettext_noop, join_words
 from fabric.inventory.models import Device, HostPort
 
 # Each word with what it means, as pages show them.
@@ -138,9 +138,14 @@ def _invalid(sentence: str) -> Invalid:
 
 
 def _kinds(value: str) -> list[str]:
-    """Return the kinds whose value or label begins with a text."""
+    """Return the kinds whose value or label begins with a text, in English too: a filter is kept, and shared."""
     folded = value.casefold()
-    return [one.value for one in Device.Kind if one.value == folded or one.label.casefold().startswith(folded)]
+    return [one.value for one in Device.Kind if any(label.startswith(folded) for label in _kind_labels(one))]
+
+
+def _kind_labels(kind: Device.Kind) -> tuple[str, str, str]:
+    label = str(kind.label)
+    return kind.value, label.casefold(), english(label).casefold()
 
 
 def filter_query(person: User, text: str, chassis: Callable[[], Collection[int]]) -> Q:
@@ -172,7 +177,7 @@ def _query(person: User, term: FilterTerm, values: LiveValues) -> Q:
 
 def _text_query(person: User, text: str) -> Q:
     ports = HostPort.objects.visible_to(person).filter(host__name__icontains=text).values("pk")
-    kinds = [kind.value for kind in Device.Kind if text.casefold() in kind.label.casefold()]
+    kinds = [one.value for one in Device.Kind if any(text.casefold() in label for label in _kind_labels(one))]
     found = (Q((f"{field}__icontains", text)) for field in TEXTS)
     return reduce(or_, found, Q(host_port__in=ports) | Q(kind__in=kinds))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 import pytest
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from accounts.models import Role, Tenant, User
 from core.errors import Invalid
@@ -128,6 +128,13 @@ def test_words_keep_what_they_say(administrator: User, readings: None, text: str
     views = fabric_view(administrator, search=text)
     shown = [slot.device for one in views for drawer in one.drawers for slot in drawer.slots if slot.device]
     assert "".join(sorted(one.name[-1] for one in shown)) == numbers
+
+
+@pytest.mark.usefixtures("vision")
+@pytest.mark.parametrize("text", ["kind:nvme", 'kind:"NVMe drive"', "kind:NVMe-Laufwerk", '"nvme drive"'])
+def test_a_filter_keeps_the_same_in_each_language(administrator: User, text: str) -> None:
+    with translation.override("de"):
+        assert found(administrator, text) == "4"
 
 
 def test_a_tenant_finds_its_own_and_learns_nothing_by_words(vision: Tenant, readings: None) -> None:
