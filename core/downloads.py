@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 
 from django.http import StreamingHttpResponse
 
+from core.language import english
 from core.threads import run_in_thread
 
 # Spreadsheets take a cell with such a first character for a formula (OWASP, CSV injection), some also with its
@@ -24,16 +25,16 @@ class _Echo:
 
 
 def csv_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:
-    """Yield the lines of a table."""
+    """Yield the lines of a table, in English for programs."""
     writer = csv.writer(_Echo())
-    yield writer.writerow(list(columns))
+    yield writer.writerow([english(column) for column in columns])
     for row in rows:
         yield writer.writerow([csv_cell(cell) for cell in row])
 
 
 def csv_cell(cell: object) -> str:
     """Return the cell in a form that no spreadsheet takes for a formula."""
-    text = "" if cell is None else str(cell)
+    text = "" if cell is None else english(str(cell))
     begins = text.lstrip(" ").startswith(FORMULA_PREFIXES)
     return f"'{text}" if begins and not isinstance(cell, int | float) else text
 

@@ -12,10 +12,9 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Greatest
-from django.utils import timezone, translation
+from django.utils import timezone
 
 from accounts.models import User
-from core.language import SOURCE_LANGUAGE
 from fabric.inventory.models import Device
 from fabric.leases.models import KINDS, Activity, Lease, LeaseItem, Tenure
 from fabric.leases.rules import (
@@ -124,10 +123,8 @@ def usage_table(held: Iterable[UsageRecord], first: Month, last: Month) -> list[
 
 def usage_table_rows(held: Sequence[UsageRecord]) -> Iterator[tuple[object, ...]]:
     """Yield the rows of the CSV with the columns COLUMNS."""
-    with translation.override(SOURCE_LANGUAGE):
-        labels = {kind: str(label) for kind, label in KINDS}
     for one in held:
-        yield (one.tenant, labels[one.kind], one.month_label, round(one.hours, 4), round(one.seconds, 3), one.things)
+        yield (one.tenant, one.kind_label, one.month_label, round(one.hours, 4), round(one.seconds, 3), one.things)
 
 
 MAX_MEASUREMENT_AGE = timedelta(minutes=10)  # older measurements do not show that a device is idle now

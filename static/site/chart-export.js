@@ -34,7 +34,7 @@ export function saveTable(chart) {
   saveCsv([["time", ...columnNames(chart)].map(csvCell), ...tableRows(chart)], `${fileName(chart)}.csv`);
 }
 
-const fileName = ({ options }) => options.title.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-");
+const fileName = ({ options }) => options.title.toLowerCase().replaceAll(/[^\p{L}\p{N}]+/gu, "-");
 
 /** Save the shown chart as a picture, with its caption and the names of its lines. */
 export function savePicture(chart) {

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from django.core.paginator import Paginator
 from django.db.models import Prefetch, Q
-from django.utils import translation
 
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import Invalid
-from core.language import SOURCE_LANGUAGE, _, gettext_noop
+from core.language import _, gettext_noop
 from telemetry.events.filters import EventFilter
 from telemetry.events.models import Event
 from telemetry.exports.formats import rfc3339
@@ -38,7 +37,7 @@ RUN_COLUMNS: dict[str, Callable[[ExportRun], object]] = {
     "number": lambda run: run.pk,
     "export": lambda run: run.name,
     "state": lambda run: run.state,
-    "asked_by": lambda run: run.requested_by_name or _english_trigger(run),
+    "asked_by": lambda run: run.requested_by_name or run.get_trigger_display(),
     "asked_at": lambda run: rfc3339(run.created_at),
     "started_at": lambda run: rfc3339(run.started_at),
     "ended_at": lambda run: rfc3339(run.ended_at),
@@ -135,11 +134,6 @@ def definition_lines(rows: AdministratorOnlyQuerySet) -> Iterator[tuple[object, 
             row.pk, row.name, row.format, row.target, row.options.get("address") or row.options.get("folder") or "",
             row.schedule, row.cron, row.enabled, row.owner_name, rfc3339(row.next_at),
         )  # fmt: skip
-
-
-def _english_trigger(run: ExportRun) -> str:
-    with translation.override(SOURCE_LANGUAGE):
-        return run.get_trigger_display()
 
 
 def _words(search: str) -> list[str]:

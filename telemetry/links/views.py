@@ -11,7 +11,7 @@ from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone, translation
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
@@ -20,7 +20,7 @@ from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Unavailable
-from core.language import SOURCE_LANGUAGE, _, english, gettext_noop
+from core.language import _, gettext_noop, joined
 from core.text import parse_id
 from fabric.inventory.models import Device, HostPort, Port
 from fabric.inventory.port_counters import port_reset_counters
@@ -196,19 +196,17 @@ def _visible_span(span: Any, visible_from: Any) -> Any:
 
 
 def _csv_row(view: presentation.LinkView) -> tuple[object, ...]:
-    with translation.override(SOURCE_LANGUAGE):
-        kind = str(view.kind_label)
     return (
-        english(view.name),
+        view.name,
         view.port_name,
         view.chassis_name,
         view.drawer_name,
-        kind,
+        view.kind_label,
         view.far_end,
         view.tenant_name,
         view.level,
         view.since.isoformat() if view.since else "",
-        " ".join(english(one["sentence"]) for one in view.reasons),
+        joined(one["sentence"] for one in view.reasons),
         view.status,
         view.width,
         view.max_width,

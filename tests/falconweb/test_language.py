@@ -7,6 +7,7 @@ from django.test import Client
 from django.utils import translation
 
 from accounts.models import User
+from core.downloads import csv_table
 from core.language import _, english, joined
 from fabric.operations.models import Operation
 from falconweb.texts import texts_version
@@ -48,6 +49,7 @@ def test_a_sentence_keeps_its_english_with_that_of_its_values() -> None:
         assert english(sentence) == "It has ended already: Failed."
         names = joined([_("device"), _("host port")], _(" or "))
         assert (names, names.english) == ("Gerät oder Host-Port", "device or host port")
+        assert list(csv_table([_("Temperature")], [[row.get_state_display()]])) == ["Temperature\r\n", "Failed\r\n"]
 
 
 def test_texts_of_scripts_are_kept_only_where_they_are_what_the_address_names(client: Client) -> None:

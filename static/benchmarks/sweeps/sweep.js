@@ -83,7 +83,7 @@ function saveTable(place) {
   const rows = [...table.querySelectorAll("tr[data-line]")].map(({ dataset }) =>
     [dataset.line, dataset.provenance, dataset.x, dataset.rate, dataset.low, dataset.high].map(csvCell),
   );
-  const names = ["line", "provenance", table.dataset.words, "samples_per_second", "low", "high"].map(csvCell);
+  const names = ["line", "provenance", table.dataset.column, "samples_per_second", "low", "high"].map(csvCell);
   saveCsv([names, ...rows], `${place.dataset.scaling}.csv`);
 }
 
