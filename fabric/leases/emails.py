@@ -13,14 +13,14 @@ from django.core.mail import EmailMessage, get_connection
 from django.db.models import F
 from django.dispatch import receiver
 from django.urls import reverse
-from django.utils import timezone, translation
+from django.utils import timezone
 
 from accounts.approvals.models import ApprovalRequest
 from accounts.approvals.selectors import administrators_but
 from accounts.approvals.services import approval_changed
 from accounts.models import User
 from core.claims import WATCHED, WatchedClaims, unclaimed
-from core.language import SOURCE_LANGUAGE
+from core.language import english
 from fabric.leases.models import Lease, Letter
 from fabric.leases.ownership import format_period
 from fabric.leases.rules import format_end
@@ -206,8 +206,7 @@ def _notify(lease: Lease, key: str, people: Iterable[User], word: str, *paragrap
 def notify_approval(approval: ApprovalRequest, **kwargs: Any) -> None:
     """Tell administrators of an act that waits for them, and who asked of its end."""
     waits = approval.state == ApprovalRequest.State.WAITING
-    with translation.override(SOURCE_LANGUAGE):
-        state = approval.get_state_display().lower()
+    state = english(approval.get_state_display()).lower()
     _write_letters(
         f"approval {approval.pk} {approval.state}",
         administrators_but(approval.requested_by) if waits else [approval.requested_by],

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.db.models import Q
-from django.utils import timezone, translation
+from django.utils import timezone
 
 from accounts.access import require_administrator
 from accounts.approvals.models import Danger
@@ -18,7 +18,7 @@ from accounts.audit.actions import Action
 from accounts.audit.services import audited, target_of
 from accounts.models import Tenant, User
 from core.errors import Invalid
-from core.language import SOURCE_LANGUAGE, Text, _, _n, gettext_noop
+from core.language import Text, _, _n, english, gettext_noop
 from fabric.inventory.locks import lock_tenants
 from fabric.leases.models import KINDS, Lease, LeaseItem, Quota, Tenure
 from fabric.leases.rules import (
@@ -169,8 +169,7 @@ def _booked_spans(tenant: Tenant, kind: str, but: Lease | None) -> list[TimeSpan
 
 
 def _audit_values(tenant: Tenant) -> dict[str, object]:
-    with translation.override(SOURCE_LANGUAGE):
-        return {
-            one.get_kind_display(): {"at once": one.most_at_once, "hours a month": one.most_hours_a_month}
-            for one in Quota.objects.filter(tenant=tenant)
-        }
+    return {
+        english(one.get_kind_display()): {"at once": one.most_at_once, "hours a month": one.most_hours_a_month}
+        for one in Quota.objects.filter(tenant=tenant)
+    }
