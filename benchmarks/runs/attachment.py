@@ -19,6 +19,7 @@ from benchmarks.runs.rules import Composition
 from benchmarks.runs.topology import composition_topology
 from core.errors import Conflict, FalconWebError, Forbidden, InUse, NotFound, RuleViolation
 from core.failpoints import failpoint
+from core.language import english
 from fabric.inventory.models import Device
 from fabric.operations.models import Plan
 from fabric.plans.jobs import plan_cancel
@@ -229,7 +230,7 @@ def _finish_run(claim: RunClaim, why_not_back: str) -> bool:
 
 
 def _record_end_event(run: Run, sentence: str, *, went_well: bool) -> None:
-    state = run.get_state_display()
+    state = english(run.get_state_display())
     event_record(
         source="site",
         message_id=f"FalconWeb.1.0.Run{state if went_well else 'Failed'}",

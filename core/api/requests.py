@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from core.api.fields import FORMAT, refuse_renamed
 from core.documents import unknown_name_sentence
 from core.errors import Invalid
-from core.language import _
+from core.language import _, joined
 
 MAX_REPORTED, MAX_NAME_LENGTH = 20, 60
 PAGING = ("limit", "offset")
@@ -89,7 +89,7 @@ def refuse_parameters(request: Request, known: Collection[str], *, besides: Coll
     unknown = [name for name in request.query_params if name not in {*known, *besides}][:MAX_REPORTED]
     errors = {name[:MAX_NAME_LENGTH]: unknown_name_sentence(name, known) for name in unknown}
     if errors:
-        raise Invalid(" ".join(errors.values()), errors=errors)
+        raise Invalid(joined(errors.values()), errors=errors)
 
 
 def validated_body(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
@@ -73,6 +74,12 @@ def test_a_refusal_of_the_framework_is_logged_in_english(admin_client: Client) -
     answer = admin_client.delete(reverse("api:chassis_list"), headers={"accept-language": "de"})
     assert "nicht erlaubt" in answer.text
     assert newest().sentence == "This address has no such method."
+
+
+def test_a_parameter_that_is_refused_is_logged_in_english(admin_client: Client) -> None:
+    address = f"{reverse('api:sweep', args=[uuid4()])}?run=1"
+    assert "ist hier nicht bekannt" in admin_client.delete(address, headers={"accept-language": "de"}).text
+    assert newest().sentence == "'run' is not known here. Is 'runs' meant?"
 
 
 def test_no_secret_that_an_administrator_sends_is_kept(
