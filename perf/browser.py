@@ -90,9 +90,7 @@ class FramePublisher(threading.Thread):
 
 def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of the page; takes a little longer than the observation."""
-    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if program is None:
-        raise CannotMeasureError("Chromium is not installed: apt-get install chromium-headless-shell")
+    program = chromium_program()
     seconds = float(os.environ.get("BROWSER_SECONDS", SECONDS))
     session = create_session()
     chassis = create_chassis("perf")
@@ -125,6 +123,14 @@ def measure(log: Callable[[str], None]) -> list[PerfFigure]:
         terminate_all([child])
 
 
+def chromium_program() -> str:
+    """Return the path of Debian's Chromium; raises CannotMeasureError."""
+    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if program is None:
+        raise CannotMeasureError("Chromium is not installed: apt-get install chromium-headless-shell")
+    return program
+
+
 def _address(chassis: Chassis) -> str:
     slots = Slot.objects.filter(chassis=chassis).order_by("number").values_list("pk", flat=True)[:SUBJECTS]
     of = "&".join(f"of=slot/{pk}" for pk in slots)
@@ -151,8 +157,7 @@ def open_context(browser: Browser, site: str, session: str) -> BrowserContext:
 
 def main_thread_times(page: Page, *, until: float) -> list[float]:
     """Return what the page's main thread takes in each second until a time of the monotonic clock, ms."""
-    devtools = page.context.new_cdp_session(page)
-    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+    devtools = _devtools(page)
     seen = [_metrics(devtools)["TaskDuration"]]
     while time.monotonic() < until:
         page.wait_for_timeout(1000)
@@ -164,9 +169,7 @@ def _watch(log: Callable[[str], None], page: Page, address: str, feed: FramePubl
     page.goto(address)
     charts = page.locator(".history canvas[data-points]")
     charts.nth(CHARTS - 1).wait_for(state="attached", timeout=30_000)
-    devtools = page.context.new_cdp_session(page)
-    # CPU time of the thread, without waiting for other processes of the machine.
-    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+    devtools = _devtools(page)
     page.wait_for_timeout(SETTLE_SECONDS * 1000)
     drawn = charts.evaluate_all("(all) => all.map((one) => Number(one.dataset.points))")
     lines = page.locator(".history .chart-legend li").count()
@@ -204,7 +207,7 @@ def _figures(own: Watched, uplot: Watched | None) -> list[PerfFigure]:
     growth = (statistics.median(settled[-2:]) - statistics.median(settled[:2])) / 1e6
     return [
         _thread(f"main thread a frame, median, {own.what}, an hour and live", statistics.median, own, uplot),
-        _thread("main thread a frame, 95 of 100", _percentile_95, own, uplot),
+        _thread("main thread a frame, 95 of 100", percentile_95, own, uplot),
         PerfFigure(f"growth of the memory in use over {own.seconds:.0f} s", growth, "MB", most=MAX_GROWTH),
         PerfFigure("memory in use at the end", own.memory[-1] / 1e6, "MB"),
         PerfFigure("growth of the document", own.nodes, "nodes"),
@@ -214,6 +217,13 @@ def _figures(own: Watched, uplot: Watched | None) -> list[PerfFigure]:
 def _thread(figure: str, of: Callable[[list[float]], float], own: Watched, uplot: Watched | None) -> PerfFigure:
     beside: dict[str, Any] = {"beside": "painted by uPlot", "beside_value": of(uplot.spent)} if uplot else {}
     return PerfFigure(figure, of(own.spent), "ms", most=MAX_MS, **beside)
+
+
+def _devtools(page: Page) -> CDPSession:
+    devtools = page.context.new_cdp_session(page)
+    # CPU time of the thread, without waiting for other processes of the machine.
+    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+    return devtools
 
 
 def _metrics(devtools: CDPSession) -> dict[str, float]:
@@ -227,5 +237,6 @@ def _memory(devtools: CDPSession) -> float:
     return _metrics(devtools)["JSHeapUsedSize"]
 
 
-def _percentile_95(values: list[float]) -> float:
+def percentile_95(values: list[float]) -> float:
+    """Return the value that 95 of 100 do not exceed."""
     return sorted(values)[int(len(values) * 0.95)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import statistics
 import time
 from collections.abc import Callable
@@ -13,9 +12,15 @@ from django.core.management import call_command
 from playwright.sync_api import Browser, sync_playwright
 
 from falconweb.launch.processes import terminate_all
-from perf.browser import CHROMIUM, CHROMIUM_OPTIONS, FramePublisher, main_thread_times, open_context
+from perf.browser import (
+    CHROMIUM_OPTIONS,
+    FramePublisher,
+    chromium_program,
+    main_thread_times,
+    open_context,
+    percentile_95,
+)
 from perf.chassis import catalogue_entries, create_chassis
-from perf.environment import CannotMeasureError
 from perf.figures import PerfFigure
 from perf.servers import create_session, start_web
 
@@ -36,9 +41,7 @@ LOADED = """() => {
 
 def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of each page, and of the map."""
-    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if program is None:
-        raise CannotMeasureError("Chromium is not installed: apt-get install chromium-headless-shell")
+    program = chromium_program()
     session = create_session()
     log(f"{CHASSIS} chassis")
     chassis = [create_chassis(f"perf-{number}") for number in range(1, CHASSIS + 1)]
@@ -91,7 +94,5 @@ def _map(log: Callable[[str], None], browser: Browser, site: str, session: str, 
         PerfFigure(
             "map and one chassis live: main thread a second, median", statistics.median(spent), "ms", most=MAX_FRAME_MS
         ),
-        PerfFigure(
-            "map and one chassis live: main thread a second, 95 of 100", sorted(spent)[int(len(spent) * 0.95)], "ms"
-        ),
+        PerfFigure("map and one chassis live: main thread a second, 95 of 100", percentile_95(spent), "ms"),
     ]
