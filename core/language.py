@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from string import Formatter
 from typing import Any, Final, Self
 
 try:
@@ -73,6 +74,24 @@ def join_words(names: list[str]) -> str:
     """Return 'a', 'a and b' or 'a, b and c'."""
     *others, last = names
     return _("{others} and {last}", others=joined(others, ", "), last=last) if others else last
+
+
+def values_in(stored: str, words: str) -> dict[str, str] | None:
+    """Return the values in a text that was made of these words; None for any other text."""
+    values: dict[str, str] = {}
+    name, rest = "", stored
+    for literal, field, *__ in Formatter().parse(words):
+        if literal:
+            value, between, rest = rest.partition(literal)
+            if not between or bool(value) != bool(name):
+                return None
+            values[name] = value
+        name = field or ""
+    if bool(rest) != bool(name):
+        return None
+    values[name] = rest
+    values.pop("", None)
+    return values
 
 
 def _has_languages() -> bool:

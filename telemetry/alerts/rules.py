@@ -9,7 +9,7 @@ from typing import Final
 
 from django.utils.translation import gettext_lazy
 
-from core.language import _, gettext_noop
+from core.language import _, gettext_noop, values_in
 
 SCOPES: Final = (
     ("all", gettext_lazy("Everything")),
@@ -268,9 +268,8 @@ def threshold_words(stored: str) -> str:
     condition, _for, duration = stored.partition(" for ")
     text = _(condition)
     for words in LIMIT_WORDS.values():
-        start = words.removesuffix("{limit}")
-        if condition.startswith(start):
-            text = _(words, limit=_(condition.removeprefix(start)))
+        if values := values_in(condition, words):
+            text = _(words, limit=_(values["limit"]))
     if text == condition:
         return stored
     return _("{condition} for {duration}", condition=text, duration=duration) if duration else text

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from string import Formatter
 from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
 
-from core.language import _, gettext_noop, joined
+from core.language import _, gettext_noop, joined, values_in
 from core.zones import local_words
 from fabric.inventory.models import Device
 from telemetry.links.counters import FLAPPING
@@ -128,24 +127,6 @@ def reason_words(stored: str) -> str:
         if (values := values_in(stored, words)) is not None:
             return _(words, **values)
     return _(stored)
-
-
-def values_in(stored: str, words: str) -> dict[str, str] | None:
-    """Return the values in a text that was made of these words; None for any other text."""
-    values: dict[str, str] = {}
-    name, rest = "", stored
-    for literal, field, *__ in Formatter().parse(words):
-        if literal:
-            value, between, rest = rest.partition(literal)
-            if not between or bool(value) != bool(name):
-                return None
-            values[name] = value
-        name = field or ""
-    if bool(rest) != bool(name):
-        return None
-    values[name] = rest
-    values.pop("", None)
-    return values
 
 
 def _reasons(row: Any, level: LinkLevel, judged_at: datetime | None) -> tuple[dict[str, str], ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from telemetry.links.presentation import values_in
+from core.language import values_in
 from telemetry.links.rules import (
     MIN_EVENTS,
     RANKS,
