@@ -22,6 +22,9 @@ Option = int | float | str | bool
 DRIVE_VARIABLE: Final = "FALCONWEB_DRIVE"
 MESSAGE_SIZE_FACTOR: Final = 4  # between the sizes of messages of a link workload
 
+# Fields that a Spec gained after runs were recorded: at their default they leave its hash as it was.
+LATER_FIELDS: Final[frozenset[str]] = frozenset()
+
 Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 
@@ -73,8 +76,13 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     @property
     def hash(self) -> str:
-        """SHA-256 of the canonical JSON, hexadecimal."""
-        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
+        """SHA-256 of the canonical JSON, hexadecimal; fields of LATER_FIELDS count only if they are set."""
+        fields = {
+            field.name: getattr(self, field.name)
+            for field in msgspec.structs.fields(self)
+            if field.name not in LATER_FIELDS or getattr(self, field.name) != field.default
+        }
+        return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
 
 
 class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
