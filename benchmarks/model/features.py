@@ -102,7 +102,8 @@ class Features:
     copy_seconds: float
     scatter_seconds: float  # DP: all samples through the first device's link
     decode: float  # bytes of tensors made a step, over all devices
-    cores: float
+    cores: float  # that load samples
+    host_cores: float
     read_seconds: float
     samples: float
     chassis_devices: float
@@ -209,6 +210,7 @@ def _features_of(spec: Spec, topology: Topology) -> Features:
         weight_bytes=costs.parameters * (VALUE_BYTES[spec.precision] if spec.strategy == "sharded" else 4.0),
         bucket_bytes=float(spec.bucket_bytes),
         decode=samples * costs.device_bytes,
+        host_cores=cores,
         cores=min(cores, float(workers or (1 if spec.strategy == "dp" else devices))),
         read_seconds=samples * costs.input_bytes * from_drive / drive,
         samples=samples,

@@ -18,6 +18,7 @@ from benchmarks.model.features import (
     is_link_workload,
     memory_bytes,
 )
+from benchmarks.model.meter import meter_readings
 from benchmarks.model.reference_data import (
     DEVICE_DATASHEETS,
     PARAMETER_INDEX,
@@ -63,7 +64,7 @@ def predict(spec: Spec, topology: Topology, belief: Belief | None = None, *, cou
     if is_link_workload(spec):
         parts: tuple[StepTerm, ...] = (_link_term(spec, centre),)
         bytes_each: Mapping[str, tuple[float, float]] = {}
-        rate, utilisation = 0.0, 0.0
+        rate, shares = 0.0, [0.0] * 4
     else:
         row = feature_columns([features_of(spec, topology)])
         found = step_times(belief.mean[None], row)
@@ -71,7 +72,10 @@ def predict(spec: Spec, topology: Topology, belief: Belief | None = None, *, cou
         parts = _terms(spec, belief, row, found, centre / raw, has_runs=basis != "prior")
         rate = float(counted_traffic(belief.mean[None], row, np.array([[centre]]))[0, 0])
         bytes_each = _device_bytes(spec, topology, belief, row)
-        utilisation = min(1.0, (parts[0].seconds + parts[3].seconds) / centre)
+        read = meter_readings(found, row)
+        shares = [
+            float(share[0, 0]) for share in (read.utilisation, read.compute_share, read.memory_share, read.cpu_share)
+        ]
     return Prediction(
         spec=spec,
         topology=topology,
@@ -85,7 +89,10 @@ def predict(spec: Spec, topology: Topology, belief: Belief | None = None, *, cou
         pcie_bytes_per_second=rate,
         memory_bytes=memory_bytes(spec),
         fits=fits(spec, topology),
-        utilisation=utilisation,
+        utilisation=shares[0],
+        compute_share=shares[1],
+        memory_share_busy=shares[2],
+        cpu_share=shares[3],
         basis=basis,
         basis_sentence=sentence,
     )
@@ -320,6 +327,9 @@ class Prediction:
     pcie_bytes_per_second: float  # of all accelerators that are not local, both ways
     memory_bytes: float  # of one device
     fits: str
-    utilisation: float  # share of a step that devices compute
+    utilisation: float  # as NVML reads it: share of a step in which any kernel runs, waiting ones too
+    compute_share: float  # of a step, in which devices compute
+    memory_share_busy: float  # of a step, in which kernels access device memory
+    cpu_share: float  # of the host's cores, which prepare samples
     basis: Basis
     basis_sentence: str

@@ -133,15 +133,16 @@ GLOO_LOOPBACK = GpuEdge(
 
 @dataclass(frozen=True, kw_only=True)
 class DriveDatasheet:
-    """A drive: bytes a second of sequential reads."""
+    """A drive: bytes a second of sequential reads and writes."""
 
     rate: float
+    write_rate: float
     source: str
 
 
-NVME_DRIVE = DriveDatasheet(rate=3.29 * GB, source="Intel SSD DC P4500 4 TB data sheet")
+NVME_DRIVE = DriveDatasheet(rate=3.29 * GB, write_rate=1.89 * GB, source="Intel SSD DC P4500 4 TB data sheet")
 # 'Local storage' beside 'local NVMe': the lower end of the design notes' 5 to 128 Gb/s of a disk.
-OTHER_DRIVE = DriveDatasheet(rate=5 * GB / 8, source="lower end of 5 to 128 Gb/s a disk")
+OTHER_DRIVE = DriveDatasheet(rate=5 * GB / 8, write_rate=5 * GB / 8, source="lower end of 5 to 128 Gb/s a disk")
 LOCAL_STORAGE = "local storage"
 
 
@@ -162,20 +163,37 @@ def drive_datasheet(model: str) -> DriveDatasheet:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """Bytes of a data set, and the number of passes of the published runs."""
+    """A data set: bytes and samples, those of its validation, and the passes of the published runs.
+
+    `reads`: files read for one sample (YOLOv5 makes a mosaic of four). `checkpoint_steps`: 0 for one after each pass
+    with a validation, else the steps between two (Transformers' default), with a validation at the end.
+    """
 
     bytes: float
+    samples: int
+    validation: int
     epochs: int
+    reads: int = 1
+    checkpoint_steps: int = 0
+
+
+def _imagenet(epochs: int) -> DataSet:
+    return DataSet(bytes=141 * GB, samples=1_281_167, validation=50_000, epochs=epochs)
+
+
+def _squad(epochs: int) -> DataSet:
+    """SQuAD v1.1: questions of its training and development sets; long texts make 1 % more sequences of 384."""
+    return DataSet(bytes=1 * GB, samples=88_500, validation=10_800, epochs=epochs, checkpoint_steps=500)
 
 
 DATA_SETS: Mapping[str, DataSet] = {
-    "mobilenet_v2": DataSet(bytes=141 * GB, epochs=10),
-    "resnet50": DataSet(bytes=141 * GB, epochs=20),
-    "yolov5l": DataSet(bytes=19 * GB, epochs=20),
-    "bert_base": DataSet(bytes=1 * GB, epochs=2),
-    "bert_large": DataSet(bytes=1 * GB, epochs=2),
+    "mobilenet_v2": _imagenet(10),
+    "resnet50": _imagenet(20),
+    "yolov5l": DataSet(bytes=19 * GB, samples=118_287, validation=5_000, epochs=20, reads=4),
+    "bert_base": _squad(2),
+    "bert_large": _squad(2),
 }
-DEFAULT_DATA_SET = DataSet(bytes=141 * GB, epochs=10)
+DEFAULT_DATA_SET = _imagenet(10)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.model.belief import Belief, step_seconds
 from benchmarks.model.calibration import PAPER_CONFIGURATIONS, HeldOutFigure, median_error, paper_cells, prior
 from benchmarks.model.features import is_link_workload
+from benchmarks.model.observations import JudgedObservation
 from benchmarks.model.prediction import PROBABILITY, Prediction, format_seconds, predict, prediction_draws
 
 LOW_QUANTILE, HIGH_QUANTILE = (1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2
@@ -38,6 +39,9 @@ def prediction_json(prediction: Prediction) -> dict[str, Any]:
         "fits": not prediction.fits,
         "fits_sentence": prediction.fits,
         "utilisation": prediction.utilisation,
+        "compute_share": prediction.compute_share,
+        "memory_share_busy": prediction.memory_share_busy,
+        "cpu_share": prediction.cpu_share,
         "basis": prediction.basis,
         "basis_sentence": prediction.basis_sentence,
     }
@@ -55,7 +59,10 @@ def prediction_text(prediction: Prediction) -> str:
     ]
     if not is_link_workload(spec):
         lines.append(f"rate            {prediction.samples_per_second:.3g} samples/s")
-        lines.append(f"busy devices    {prediction.utilisation:.0%} of a step")
+        lines.append(
+            f"devices         {prediction.utilisation:.0%} of a step in use, {prediction.compute_share:.0%} computing, "
+            f"{prediction.memory_share_busy:.0%} with memory access"
+        )
     lines.append(f"memory          {prediction.memory_bytes / 1e9:.1f} GB a device")
     if prediction.pcie_bytes_per_second:
         traffic = prediction.pcie_bytes_per_second / 1e9
@@ -149,6 +156,38 @@ def paper_text(rows: Sequence[PaperRow]) -> str:
         for row in rows
     ]
     return "Predicted, none of it measured.\n\n" + _aligned_columns(lines, 2)
+
+
+def observations_text(found: Sequence[JudgedObservation]) -> str:
+    """Return what was published, each with what the model says of it, as a text to read."""
+    lines = []
+    for one in found:
+        origin = "fitted" if one.fitted else "seen, not fitted"
+        interval = "" if one.low is None or one.high is None else f", 90 % {one.low:.3g} .. {one.high:.3g}"
+        lines += [
+            f"{one.observation.key:16s}{'holds' if one.holds else 'DOES NOT HOLD'}, {origin}",
+            f"    published: {one.observation.published}",
+            *([f"    read as:   {one.observation.reading}"] if one.observation.reading else []),
+            f"    predicted: {one.predicted} ({one.value:.3g}{interval})",
+        ]
+    closing = (
+        f"{sum(one.holds for one in found)} of {len(found)} hold. No observation was predicted before it was seen."
+    )
+    return "\n".join([*lines, "", closing])
+
+
+def observation_json(one: JudgedObservation) -> dict[str, Any]:
+    """Return a judged observation as plain JSON."""
+    return {
+        "observation": one.observation.key,
+        "published": one.observation.published,
+        "read_as": one.observation.reading,
+        "predicted": one.predicted,
+        "value": one.value,
+        "interval": None if one.low is None else [one.low, one.high],
+        "holds": one.holds,
+        "fitted": one.fitted,
+    }
 
 
 def held_out_text(found: Sequence[HeldOutFigure]) -> str:

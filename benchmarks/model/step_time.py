@@ -57,13 +57,15 @@ class StepTimes:
     read: Floats
     copied: Floats
     rate: Floats  # of the slowest edge
+    kernels: Floats  # of the compute, without waits for operations to be started
+    memory: Floats  # of these, those of operations that the memory's rate limits
 
 
 def step_times(logs: Floats, cells: Mapping[str, Floats]) -> StepTimes:
     """Return the times of cells (a row of features each) for draws of the parameters' logarithms, one a row."""
     values = np.exp(logs)
     p = _by_name(values)
-    compute, batch_time = _compute(values, cells)
+    compute, batch_time, kernels, memory = _compute(values, cells)
     optimiser = (
         cells["optimiser_seconds"] * p("optimiser") / np.where(cells["on_cpu"] > 0, p("host_memory"), p("memory"))
     )
@@ -80,13 +82,15 @@ def step_times(logs: Floats, cells: Mapping[str, Floats]) -> StepTimes:
         compute=compute,
         exposed=exposed,
         optimiser=optimiser,
-        waited=step - device,
+        waited=np.maximum(step - device, 0.0),
         exchange=exchange,
         input=pipeline,
         decode=decode,
         read=read,
         copied=copied,
         rate=np.broadcast_to(rate, step.shape),
+        kernels=kernels,
+        memory=memory,
     )
 
 
@@ -102,8 +106,8 @@ def _smooth_maximum(one: Floats, other: Floats, sharpness: float) -> Floats:
     return top * (1 + low**sharpness) ** (1 / sharpness)
 
 
-def _compute(values: Floats, cells: Mapping[str, Floats]) -> tuple[Floats, Floats]:
-    """Return the seconds of forward and backward of a step, and of one batch."""
+def _compute(values: Floats, cells: Mapping[str, Floats]) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return seconds of forward and backward: of a step, of one batch, of a step's kernels: all, memory-bound ones."""
     p = _by_name(values)
     cpu, tensor = cells["on_cpu"] > 0, cells["tensor"] > 0
     reached = np.where(cpu, p("core"), np.where(tensor, p("half"), p("single")))
@@ -113,7 +117,8 @@ def _compute(values: Floats, cells: Mapping[str, Floats]) -> tuple[Floats, Float
     scale = scale * np.where(cells["mixed"] > 0, values[:, cells["half"]], 1.0)
     scale = scale * np.where(cpu, values[:, cells["core"]], values[:, cells["device"]])
     scale = scale * np.where(cells["site"] > 0, np.where(cpu, p("machine"), p("stack")), 1.0)
-    busy = (cells["flops_seconds"] / reached + fused * cells["memory_seconds"] / memory) * scale
+    memory_bound = fused * cells["memory_seconds"] / memory * scale
+    busy = cells["flops_seconds"] / reached * scale + memory_bound
     # One process starts the operations of all devices with DP, one after the other.
     starts = np.where(cells["dp"] > 0, cells["devices"], 1.0)
     launched = (
@@ -124,7 +129,8 @@ def _compute(values: Floats, cells: Mapping[str, Floats]) -> tuple[Floats, Float
     )
     batch = _smooth_maximum(busy, launched, LAUNCH_SHARPNESS)
     batch = batch * (1 + p("straggle") * np.log(cells["devices"]))
-    return batch * cells["accumulation"], batch
+    times = cells["accumulation"]
+    return batch * times, batch, busy * times, memory_bound * times
 
 
 def _communication(

@@ -23,7 +23,8 @@ from benchmarks.model import (
     topology_schema,
 )
 from benchmarks.model.calibration import HeldOutFigure, leave_one_out
-from benchmarks.model.reports import held_out_text, paper_text
+from benchmarks.model.observations import judge_observations
+from benchmarks.model.reports import held_out_text, observation_json, observations_text, paper_text
 from benchmarks.model.topology import Topology
 from benchmarks.workloads.catalogue import spec_of
 from benchmarks.workloads.definitions import SpecError
@@ -63,16 +64,20 @@ class Command(ExitCodeCommand):
         parser.add_argument(
             "--paper", action="store_true", help="the published experiment: 5 workloads, 5 configurations"
         )
-        parser.add_argument("--check", action="store_true", help="each published figure, predicted from all others")
+        parser.add_argument(
+            "--check",
+            action="store_true",
+            help="each published figure, predicted from all others; with --paper, each observation",
+        )
         parser.add_argument("--schema", action="store_true", help="print the JSON Schema of topology files")
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         modes = [name for name in ("paper", "check", "schema") if options[name]]
-        if len(modes) + bool(options["workload"]) != 1:
-            self.stop(USAGE, "Name a workload, or give one of --paper, --check and --schema.")
+        if (modes != ["paper", "check"] or options["workload"]) and len(modes) + bool(options["workload"]) != 1:
+            self.stop(USAGE, "Name a workload, or give one of --paper, --check, both of them, and --schema.")
         try:
-            self._run(modes[0] if modes else "", options)
+            self._run("-".join(modes), options)
         except SpecError as error:
             self.stop(PROBLEMS, *(f"{field}: {sentence}" for field, sentence in error.errors.items()))
         except TopologyError as error:
@@ -86,6 +91,13 @@ class Command(ExitCodeCommand):
         elif what == "check":
             found = leave_one_out()
             self._print([_left_out_json(one) for one in found] if options["json"] else held_out_text(found))
+        elif what == "paper-check":
+            judged, found = judge_observations(self._belief(options["person"])), leave_one_out()
+            if options["json"]:
+                plain = [observation_json(one) for one in judged]
+                self._print({"observations": plain, "left_out": [_left_out_json(one) for one in found]})
+            else:
+                self._print(f"{observations_text(judged)}\n\n{held_out_text(found)}")
         elif what == "paper":
             rows = paper_rows(self._belief(options["person"]))
             self._print([row.for_json() for row in rows] if options["json"] else paper_text(rows))

@@ -11,6 +11,7 @@ import pytest
 from django.core.management import call_command
 
 from benchmarks.model.calibration import PAPER_CONFIGURATIONS, PAPER_WORKLOADS
+from benchmarks.model.observations import OBSERVATIONS
 from falconweb.config import BASE_DIR
 
 EXAMPLES = BASE_DIR / "docs" / "topologies"
@@ -113,6 +114,17 @@ def test_the_check_tells_each_published_figure_and_how_far_it_is_off() -> None:
     assert code == 0
     assert "Median error" in out
     assert all({"figure", "published", "predicted", "error", "inside"} <= set(one) for one in predicted("--check"))
+
+
+def test_the_published_observations_are_told_with_prediction_interval_and_whether_they_hold() -> None:
+    code, out, _ = predict("--paper", "--check")
+    assert code == 0
+    assert "of 16 hold" in out
+    assert "Median error" in out
+    judged: Any = predicted("--paper", "--check")["observations"]
+    assert [one["observation"] for one in judged] == [one.key for one in OBSERVATIONS]
+    assert all(one["published"] and one["predicted"] for one in judged)
+    assert all(one["interval"][0] <= one["interval"][1] for one in judged if one["interval"])
 
 
 def test_the_schema_is_printed() -> None:

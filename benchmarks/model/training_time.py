@@ -1,0 +1,103 @@
+"""The time of a whole training: epochs of steps, the first with a cold cache, validations, checkpoints.
+
+A faster drive shows here and hardly in a step: with enough memory only the first pass reads it, and checkpoints are
+written while the devices wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchmarks.model.belief import Cell
+from benchmarks.model.features import (
+    MOMENT_BYTES,
+    WEIGHT_BYTES,
+    costs_of,
+    feature_columns,
+    features_of,
+    storage_link_rate,
+)
+from benchmarks.model.meter import meter_readings
+from benchmarks.model.reference_data import (
+    DATA_SETS,
+    DEFAULT_DATA_SET,
+    PARAMETER_INDEX,
+    WORKLOAD_FAMILY,
+    Floats,
+    drive_datasheet,
+)
+from benchmarks.model.step_time import step_times
+
+FORWARD = 1 / 3  # of a batch's computation, all that a validation does
+
+
+@dataclass(frozen=True)
+class TrainingTimes:
+    """Seconds of whole trainings and their parts, draws by cells; `pauses` counts checkpoints and validations."""
+
+    total: Floats
+    cold: Floats  # what the first pass takes longer
+    checkpoint: Floats  # one of them
+    checkpoints: Floats  # how many
+    validation: Floats  # one of them
+    validations: Floats
+    utilisation: Floats  # NVML's, over the whole training
+    memory_share: Floats
+
+    @property
+    def paused(self) -> Floats:
+        """The share of the training in which no step runs."""
+        share: Floats = (self.checkpoint * self.checkpoints + self.validation * self.validations) / self.total
+        return share
+
+
+def training_times(logs: Floats, cells: Sequence[Cell]) -> TrainingTimes:
+    """Return the times of trainings with the data set, the epochs and the checkpoints of the published runs."""
+    warm, cold = [], []
+    facts = np.zeros((6, len(cells)))  # steps an epoch, epochs, reads, checkpoint's seconds, their number, samples
+    for column, (spec, topology) in enumerate(cells):
+        data, costs = DATA_SETS.get(spec.workload, DEFAULT_DATA_SET), costs_of(spec)
+        drive, link = drive_datasheet(topology.storage.model), storage_link_rate(topology)
+        features = features_of(spec, topology)
+        uncached = max(0.0, 1 - 0.8 * topology.memory_bytes / data.bytes)
+        read = spec.global_batch * costs.input_bytes * data.reads / min(drive.rate, link)
+        warm.append(replace(features, read_seconds=read * uncached))
+        cold.append(replace(features, read_seconds=read))
+        steps = data.samples / spec.global_batch
+        saved = costs.parameters * (WEIGHT_BYTES + MOMENT_BYTES[WORKLOAD_FAMILY[spec.workload]])
+        every = data.checkpoint_steps or steps
+        facts[:, column] = (
+            steps,
+            data.epochs,
+            data.reads,
+            saved / min(drive.write_rate, link),
+            max(1.0, steps * data.epochs / every),
+            data.validation / spec.global_batch,
+        )
+    steps, epochs, reads, saving, checkpoints, validated = facts
+    columns = feature_columns(warm)
+    usual, first = step_times(logs, columns), step_times(logs, feature_columns(cold))
+    # A mosaic of four reads the whole set within the first quarter of a pass.
+    slower = np.maximum(first.step - usual.step, 0.0) * steps / reads
+    checkpoint = saving / np.exp(logs[:, PARAMETER_INDEX["storage"], None])
+    forward = np.maximum(FORWARD * usual.compute, usual.input) * validated
+    validations = np.where(
+        [DATA_SETS.get(spec.workload, DEFAULT_DATA_SET).checkpoint_steps > 0 for spec, _ in cells], 1.0, epochs
+    )
+    total = usual.step * steps * epochs + slower + checkpoint * checkpoints + forward * validations
+    read = meter_readings(usual, columns)
+    stepping = usual.step * steps * epochs / total
+    in_validation = FORWARD * validated * validations / total
+    return TrainingTimes(
+        total=total,
+        cold=slower,
+        checkpoint=checkpoint,
+        checkpoints=np.broadcast_to(checkpoints, total.shape),
+        validation=forward,
+        validations=np.broadcast_to(validations, total.shape),
+        utilisation=read.utilisation * stepping + usual.kernels * in_validation,
+        memory_share=read.memory_share * stepping + usual.memory * in_validation,
+    )
