@@ -212,7 +212,7 @@ _DEFINITIONS = (
         needs=gettext_noop("runs of ‘GPU to GPU’, or imported tables of p2pBandwidthLatencyTest or nvbandwidth"),
         uses=has_pairs,
         draw=lambda rows, options: gpu_pair_charts(rows, published=options.published),
-        overlays=("published",),
+        overlays=("predicted", "published"),
     ),
     FigureDefinition(
         name="scaling",

@@ -27,17 +27,19 @@ from benchmarks.figures.rows import (
     work_fields,
 )
 from benchmarks.figures.utilisation import DISPLAY_UNITS
-from benchmarks.model import ModelError, predict
+from benchmarks.model import ModelError, link_tables, predict, prior
 from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_WORKLOADS, paper_cells, paper_spec
 from benchmarks.model.prediction import Prediction
+from benchmarks.model.step_time import LINK_UNITS
 from benchmarks.model.topology import LOCAL, Topology
 from benchmarks.runs.results import Statistic, Summary
 from benchmarks.runs.topology import strategy_label
-from benchmarks.workloads.catalogue import workload_title
+from benchmarks.workloads.catalogue import CATALOGUE, spec_of, workload_title
 from core.language import SOURCE_LANGUAGE, _, _n, gettext_noop
 from hostwire.training import READINGS, Spec
 
 ABSENT_TEXT: Final = "–"
+PAIR_WORKLOAD: Final = "gpu_bandwidth"
 # Labels of fields of a specification, as on other pages.
 VALUE_FORMATS: Final[Mapping[str, Callable[[str], str]]] = {
     "precision": str.upper,
@@ -313,7 +315,9 @@ def predict_runs(rows: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
     found: dict[tuple[object, ...], RunData] = {}
     unfit: list[RunData] = []
     for row in rows:
-        if row.spec is None or row.topology is None or not row.is_training or row.provenance == "predicted":
+        if row.spec is None or row.topology is None or row.provenance == "predicted":
+            continue
+        if not row.is_training and row.workload != PAIR_WORKLOAD:
             continue
         key = (row.workload, tuple(sorted(work_fields(row.spec).items(), key=str)), repr(row.topology))
         if key in found or len(found) >= MAX_PREDICTIONS:
@@ -360,6 +364,7 @@ def _published_rows(figure: str, language: str) -> list[RunData]:
             title=workload_title(spec.workload),
             workload=spec.workload,
             workload_title=workload_title(spec.workload),
+            is_training=CATALOGUE[spec.workload].is_training,
             provenance="published",
             spec=spec,
             topology=topology,
@@ -374,6 +379,8 @@ def _published_cells(figure: str) -> Iterable[tuple[Spec, Topology]]:
     if figure == "software":
         for strategy, precision in product(("dp", "ddp", "sharded"), ("fp32", "fp16")):
             yield changed(paper_spec("bert_large"), strategy=strategy, precision=precision), falcon
+    elif figure == "gpu-to-gpu":
+        yield spec_of(PAIR_WORKLOAD, "paper", {}), PAPER_TOPOLOGIES["hybridGPUs"]  # it has pairs of all classes
     elif figure == "scaling":
         for workload, devices in product(PAPER_WORKLOADS, (1, 2, 4, 8)):
             strategy = "ddp" if devices > 1 else "single"
@@ -388,6 +395,7 @@ def _predicted_run(row: RunData, prediction: Prediction) -> RunData:
     low, high = prediction.interval.low, prediction.interval.high
     to, back = (sum(way) / step for way in zip(*(prediction.pcie_bytes.values() or [(0.0, 0.0)]), strict=True))
     devices = len(prediction.pcie_bytes) or 1
+    tables = {} if row.is_training else link_tables(prediction.spec, prediction.topology, prior().mean)
     return replace(
         row,
         id=f"predicted of {row.id}",
@@ -408,6 +416,8 @@ def _predicted_run(row: RunData, prediction: Prediction) -> RunData:
             pcie=_predicted_statistic(prediction.pcie_bytes_per_second, "B/s")
             if prediction.pcie_bytes_per_second
             else None,
+            tables=tables,
+            units={name: LINK_UNITS[name] for name in tables},
         ),
     )
 

@@ -14,6 +14,7 @@ from accounts.access import person_of
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from benchmarks.figures.catalogue import FIGURES, TIME_SCALES, figure_availability
 from benchmarks.figures.comparison import compare_runs
+from benchmarks.figures.pictures import figure_pictures
 from benchmarks.figures.presentation import chart_csv_lines, display_chart, display_relative_values, format_number
 from benchmarks.figures.rows import configuration_labels
 from benchmarks.figures.selectors import (
@@ -50,14 +51,16 @@ def figures(request: HttpRequest) -> HttpResponse:
     person = person_of(request)
     query, errors = _parse_query(request)
     selection = RunSelection([], 0, []) if errors else select_runs(person, query)
-    labels = configuration_labels(selection.rows)
+    labels, offers = configuration_labels(selection.rows), figure_availability(selection.rows)
+    is_predicted = not (errors or query.is_filtered)
+    pictures = figure_pictures(selection.rows, [one for one in offers if one.is_ready or is_predicted])
     context = {
         "selected": query,
         "query": query.urlencode(),
         "errors": errors,
         "selection": selection,
-        "offers": figure_availability(selection.rows),
-        "is_predicted": not (errors or query.is_filtered),
+        "offers": [(one, pictures.get(one.entry.name)) for one in offers],
+        "is_predicted": is_predicted,
         "rows": [(row, labels[row.id], _step_seconds_text(row)) for row in selection.rows],
         "most_runs": MAX_RUNS,
         "workloads": visible_workloads(person),

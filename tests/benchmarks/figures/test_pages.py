@@ -100,6 +100,24 @@ def test_before_there_are_enough_runs_figures_show_what_the_model_predicts(clien
     assert "resources" not in offer.findall(page(client))
 
 
+def test_the_overview_has_a_picture_of_each_available_figure(client: Client, bob: User) -> None:
+    def pictures() -> dict[str, set[str]]:
+        cards = re.findall(r'<li class="card.*?</li>', page(client), re.DOTALL)
+        assert len(cards) == len(FIGURES)
+        shapes = r'class="shade-\d (\w+)"'
+        return {
+            name: set(re.findall(shapes, card)) for name, card in zip(FIGURES, cards, strict=True) if "<svg" in card
+        }
+
+    predicted = {name: {"predicted"} for name, entry in FIGURES.items() if "predicted" in entry.overlays}
+    assert pictures() == predicted
+    for place in ("localGPUs", "falconGPUs"):
+        run_made(bob, place=place, seconds=0.2)
+    assert pictures() == predicted | {
+        name: {"measured"} for name in ("utilisation", "resources", "relative-time", "loss", "step-time")
+    }
+
+
 def test_the_page_offers_the_figures_that_make_sense_and_says_what_others_need(
     client: Client, study: list[Run]
 ) -> None:
