@@ -41,6 +41,7 @@ FRAMEWORK: Final = "pytorch"  # that hosts have
 MAX_POINTS: Final = 1000
 MAX_COMBINATIONS: Final = 20_000  # that are evaluated
 MAX_EXCLUDED: Final = 500  # that are listed individually
+MAX_PARTS: Final = 16  # of one grid
 MAX_VALUES: Final = 64  # of one axis
 MAX_REPEATS: Final = 50
 MAX_LIMIT_SECONDS: Final = 7 * 86400.0
@@ -48,19 +49,16 @@ AxisNumber = Annotated[int, msgspec.Meta(ge=0, le=10**6)]
 AxisName = Annotated[str, msgspec.Meta(max_length=100)]
 
 
-class SweepGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The parameters of a sweep. An axis without values uses the preset's; one with several values is varied.
+class GridAxes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The axes of a grid. One without values uses the preset's; one with several values is varied.
 
-    `batch` is per device, or with `batch_of` 'all' over all devices. `placement` is 'cpu', 'local', 'drawer:ID',
-    'spread' or 'hybrid'; `storage` is 'host', 'own' (the host's own NVMe drive) or 'nvme:ID'; `host` has ids,
-    `accelerator` models of devices. `same` are further fields of a specification and options of workloads, common to
-    all points.
+    `placement` is 'cpu', 'local', 'drawer:ID', 'spread' or 'hybrid'; `storage` is 'host', 'own' (the host's own NVMe
+    drive) or 'nvme:ID'; `host` has ids, `accelerator` models of devices.
     """
 
     workload: tuple[AxisName, ...] = ()
     framework: tuple[AxisName, ...] = (FRAMEWORK,)
     batch: tuple[AxisNumber, ...] = ()
-    batch_of: Literal["device", "all"] = "device"
     accumulation: tuple[AxisNumber, ...] = ()
     threads: tuple[AxisNumber, ...] = ()
     loader_workers: tuple[AxisNumber, ...] = ()
@@ -73,6 +71,16 @@ class SweepGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     count: tuple[AxisNumber, ...] = (1,)
     placement: tuple[AxisName, ...] = (LOCAL_PLACEMENT,)
     storage: tuple[AxisName, ...] = (HOST_STORAGE,)
+
+
+class SweepGrid(GridAxes, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The parameters of a sweep: axes, and what is common to all points.
+
+    `batch` is per device, or with `batch_of` 'all' over all devices. `same` are further fields of a specification and
+    options of workloads. With `parts`, the points are those of all parts, and the axes are theirs together.
+    """
+
+    batch_of: Literal["device", "all"] = "device"
     repeats: AxisNumber = 1
     preset: Preset = "custom"
     same: dict[str, Option] = {}
@@ -81,6 +89,7 @@ class SweepGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     limit_seconds: float = 3600.0
     at_once: AxisNumber = 4
     early: EarlyStopping | None = None
+    parts: tuple[GridAxes, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         plain: dict[str, Any] = msgspec.to_builtins(self)
@@ -162,6 +171,8 @@ class GridExpansion:
 
 def validated_grid(grid: SweepGrid) -> SweepGrid:
     """Return the grid with unique values of each axis; raises Invalid with a sentence for each wrong field."""
+    if grid.parts:
+        return _joined_parts(grid)
     errors: dict[str, str] = {}
     cleaned: dict[str, Any] = {}
     for axis in AXES:
@@ -182,15 +193,33 @@ def validated_grid(grid: SweepGrid) -> SweepGrid:
     return msgspec.structs.replace(grid, **cleaned)
 
 
+def _joined_parts(grid: SweepGrid) -> SweepGrid:
+    """Return a grid of parts, each validated, with the values of their axes together."""
+    if len(grid.parts) > MAX_PARTS:
+        sentence = _("A grid has at most {most} parts.", most=MAX_PARTS)
+        raise Invalid(sentence, errors={"parts": sentence})
+    for part in grids_of(grid):
+        validated_grid(part)
+    axes = {axis: tuple(dict.fromkeys(one for part in grid.parts for one in getattr(part, axis))) for axis in AXES}
+    return msgspec.structs.replace(grid, **axes)
+
+
+def grids_of(grid: SweepGrid) -> tuple[SweepGrid, ...]:
+    """Return the grids of its parts, or the grid itself without parts."""
+    return tuple(
+        msgspec.structs.replace(grid, parts=(), **{axis: getattr(part, axis) for axis in AXES}) for part in grid.parts
+    ) or (grid,)
+
+
 def expand_grid(grid: SweepGrid, pool: SweepPool, refuse: RefusalCheck) -> GridExpansion:
     """Return the points of a checked grid, with repeats adjacent. Raises Invalid for too many."""
     points: list[GridPoint] = []
     left_out: list[ExcludedCombination] = []
     count = 0
     seen: set[tuple[str, str]] = set()
-    for values in _axis_products(grid):
+    for one, values in ((part, values) for part in grids_of(grid) for values in _axis_products(part)):
         try:
-            spec, composition = _build_point(grid, pool, values, refuse, seen)
+            spec, composition = _build_point(one, pool, values, refuse, seen)
         except PlacementError as error:
             count += 1
             if len(left_out) < MAX_EXCLUDED:

@@ -389,7 +389,7 @@ class ManifestReader:
         if not isinstance(plain, dict):
             self.problems.add(_("'grid' is an object: axes and their lists of values."), "grid", node.offset)
             return
-        known = [name for name in SweepGrid.__struct_fields__ if name not in MANIFEST_ONLY_FIELDS]
+        known = [name for name in SweepGrid.__struct_fields__ if name not in {*MANIFEST_ONLY_FIELDS, "parts"}]
         self._keep("grid:")
         for name, value in plain.items():
             at = node.value[name] if isinstance(node.value, dict) else node

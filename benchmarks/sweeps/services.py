@@ -24,6 +24,7 @@ from benchmarks.sweeps.expansion import ExpandedSweep, expand_sweep
 from benchmarks.sweeps.grid import AXIS_LABELS, GridExpansion, SweepGrid, validated_grid, varied_axes
 from benchmarks.sweeps.manifest import MAX_MANIFEST_LENGTH
 from benchmarks.sweeps.models import Point, Sweep
+from benchmarks.sweeps.placement import SweepPool
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.enqueue import enqueue
 from core.errors import Conflict, Forbidden, Invalid, NotFound
@@ -36,9 +37,17 @@ State = Sweep.State
 
 
 def sweep_create(
-    *, person: User, grid: SweepGrid, title: str = "", manifest: str = "", idempotency_key: str = ""
+    *,
+    person: User,
+    grid: SweepGrid,
+    title: str = "",
+    manifest: str = "",
+    idempotency_key: str = "",
+    pool: SweepPool | None = None,
 ) -> Sweep:
     """Create a sweep; its first runs start within seconds. `manifest` is its source, without secrets.
+
+    `pool` is what it may use of all that the person may compose, None for all of it.
 
     Raises Invalid with a sentence for each wrong field, and with the reasons if no point is left; Forbidden for
     read-only users, Conflict for too many open sweeps. The same person and key return the same sweep.
@@ -59,7 +68,7 @@ def sweep_create(
         if len(manifest) > MAX_MANIFEST_LENGTH:
             raise Invalid(_("A manifest has at most {most:,} characters.", most=MAX_MANIFEST_LENGTH))
         grid = validated_grid(grid)
-        expanded = expand_sweep(person, grid)
+        expanded = expand_sweep(person, grid, pool)
         _refuse_empty(expanded.expansion)
         try:
             with act.change():

@@ -226,3 +226,25 @@ def test_models_of_accelerators_are_told() -> None:
     assert pool().models == [GPU]
     assert len(expanded(accelerator=[GPU], count=[2], placement=["spread"]).points) == 1
     assert anything(expanded().points[0].spec, Composition(host=1)) == ""
+
+
+def test_parts_are_one_grid_with_the_points_of_each() -> None:
+    parts = [
+        {"placement": ["local"], "storage": ["host"], "count": [4]},
+        {"placement": ["spread"], "count": [4, 8], "precision": ["fp32"]},
+    ]
+    each = [{"workload": ["resnet50"], "host": [NODE_A], **one} for one in parts]
+    grid = validated_grid(SweepGrid.from_json({"preset": "paper", "parts": each}))
+    found = expand_grid(grid, pool(executors=("simulated",)), anything).points
+    assert [(one.values["placement"], one.spec.devices, one.spec.precision) for one in found] == [
+        ("local", 4, "fp16"), ("spread", 4, "fp32"), ("spread", 8, "fp32"),
+    ]  # fmt: skip
+    assert varied_axes(grid) == ["placement", "count"]
+    assert SweepGrid.from_json(grid.as_json()) == grid
+
+
+def test_wrong_parts_and_parts_of_parts_are_refused() -> None:
+    for parts, member in (([{}] * 17, "parts"), ([{"batch": [0]}], "batch"), ([{"parts": []}], "parts")):
+        with pytest.raises(Invalid) as refused:
+            validated_grid(SweepGrid.from_json({"parts": parts}))
+        assert member in refused.value.details["errors"]
