@@ -244,10 +244,12 @@ def _visible_gpus(gpus: tuple[GpuReading, ...]) -> dict[str, str]:
 
 PROBE_SECONDS = 20.0
 PROBE_CACHE_SECONDS = 600.0
+PROBE_RETRY_SECONDS = 15.0  # after a probe that failed: PyTorch may be half installed
 # Run by the configured Python, which need not be the agent's.
 _PROBE_PROGRAM = """
-import importlib.metadata, importlib.util, json, re, sys
-found = {"missing": [name for name in ("torch", "msgspec") if importlib.util.find_spec(name) is None]}
+import importlib.metadata, importlib.util, json, os, re, sys
+found = {"changed": {place: os.stat(place).st_mtime_ns for place in sys.path if os.path.isdir(place)}}
+found["missing"] = [name for name in ("torch", "msgspec") if importlib.util.find_spec(name) is None]
 if not found["missing"]:
     place = importlib.metadata.distribution("torch").locate_file("torch/version.py")
     text = open(place).read()
@@ -266,26 +268,37 @@ class PyTorchInstallation(msgspec.Struct, frozen=True):
 
 
 class _ProbeResult(msgspec.Struct, frozen=True):
+    changed: dict[str, int] = {}  # when the folders of packages changed, ns
     missing: list[str] = []
     version: str = ""
     cuda: str = ""
 
 
 class PyTorchProbe:
-    """Detects PyTorch, and caches the result for ten minutes."""
+    """Detects PyTorch, and caches the result until a package is installed or removed, for ten minutes at most."""
 
     def __init__(self, python: str, code: Path) -> None:
         self._python = python
         self._code = code
         self._lock = threading.Lock()
         self._seen: PyTorchInstallation | None = None
+        self._changed: dict[str, int] = {}
         self._until = 0.0
 
     def installation(self) -> PyTorchInstallation:
         with self._lock:
-            if self._seen is None or time.monotonic() > self._until:
-                self._seen, self._until = self._probe(), time.monotonic() + PROBE_CACHE_SECONDS
+            if self._seen is None or time.monotonic() > self._until or self._is_changed():
+                self._changed = {}
+                self._seen = self._probe()
+                cached = PROBE_CACHE_SECONDS if self._changed else PROBE_RETRY_SECONDS
+                self._until = time.monotonic() + cached
             return self._seen
+
+    def _is_changed(self) -> bool:
+        try:
+            return any(Path(place).stat().st_mtime_ns != at for place, at in self._changed.items())
+        except OSError:
+            return True
 
     def _probe(self) -> PyTorchInstallation:
         if not (self._code / "trainer/__main__.py").is_file():
@@ -303,6 +316,7 @@ class PyTorchProbe:
             found = msgspec.json.decode(output, type=_ProbeResult)
         except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
             return PyTorchInstallation(absent=f"{self._python} (AGENT_PYTHON) cannot be checked for PyTorch: {error}")
+        self._changed = found.changed
         if found.missing:
             return PyTorchInstallation(absent=f"{self._python} (AGENT_PYTHON) has no {' and no '.join(found.missing)}.")
         return PyTorchInstallation(found.version, found.cuda)
