@@ -18,7 +18,7 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.viewsets import ResourceViewSet, command
-from benchmarks.runs.documents import PlaceSerializer, RunRequestSerializer, run_request
+from benchmarks.runs.documents import PlaceSerializer, RunRequestSerializer, composition_document, run_request
 from benchmarks.runs.models import Run, Series
 from benchmarks.runs.recording import NO_VALUES, downsample, log_read, series_of, series_values
 from benchmarks.runs.rules import Composition
@@ -99,7 +99,7 @@ class RunDetailSerializer(RunSerializer):
     @extend_schema_field(PlaceSerializer(allow_null=True))
     def get_composition(self, run: Run) -> dict[str, Any] | None:
         """Return its composition as a request has it; None for an imported run."""
-        return Composition.from_json(run.composition).as_document() if run.composition else None
+        return composition_document(Composition.from_json(run.composition)) if run.composition else None
 
     @extend_schema_field(serializers.DictField(child=serializers.CharField()))
     def get_links(self, run: Run) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The device fields of the run form, and a sample request.
 
-Pure; `static/benchmarks/runs/run-form.js` selects in the same order.
+`static/benchmarks/runs/run-form.js` selects in the same order.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from benchmarks.runs.choices import DeviceChoice, HostChoice, PortChoice
+from benchmarks.runs.documents import composition_document
 from benchmarks.runs.rules import Composition
 from core.language import _, join_words
 from core.text import parse_id
@@ -294,7 +295,7 @@ def _host_sample(host: HostChoice) -> dict[str, Any]:
     )
     return {
         **(GPU_SAMPLE if has_gpus else CPU_SAMPLE),
-        "composition": place.as_document(),
+        "composition": composition_document(place),
         "executor": "simulated" if "simulated" in host.executors else "torch",
         "limit_seconds": SAMPLE_LIMIT_SECONDS,
     }

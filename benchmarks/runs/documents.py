@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers
 
@@ -30,17 +31,20 @@ def _choice(*choices: str, **options: Any) -> serializers.ChoiceField:
 class DevicePlaceSerializer(StrictSerializer, serializers.Serializer[Any]):
     """A device, and the host port that it is attached to for the run."""
 
-    device_id = IdField()
-    host_port_id = IdField()
+    device_id = IdField(source="device")
+    host_port_id = IdField(source="host_port")
 
 
 class PlaceSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """Where a run runs: a host, how many of its own GPUs, devices of chassis in the order of ranks, a drive to read."""
+    """Where a run runs: a host, how many of its own GPUs, devices of chassis in the order of ranks, a drive to read.
 
-    host_id = IdField()
+    Its values are the arguments of benchmarks.runs.rules.Composition, but for `devices`.
+    """
+
+    host_id = IdField(source="host")
     local_gpus = serializers.IntegerField(min_value=0, max_value=64, default=0)
     devices = DevicePlaceSerializer(many=True, required=False, default=list)
-    storage_device_id = IdField(allow_null=True, default=None)
+    storage_device_id = IdField(source="storage", allow_null=True, default=None)
     own_drive = serializers.BooleanField(default=False, help_text="Data is read from the host's own NVMe drive")
     cpu = serializers.BooleanField(default=False, help_text="Runs on the host's CPU; no devices then")
 
@@ -89,17 +93,10 @@ def parse_run_file(text: str) -> RunRequest:
 def run_request(values: Mapping[str, Any]) -> RunRequest:
     """Return the request that `RunRequestSerializer` has validated; raises Invalid for a contradiction in it."""
     place, exercise = values["composition"], values["exercise"] or {}
-    devices = {one["device_id"]: one["host_port_id"] for one in place["devices"]}
+    devices = {one["device"]: one["host_port"] for one in place["devices"]}
     if len(devices) < len(place["devices"]):
         raise Invalid(_("A device is named twice."), errors={"composition.devices": _("Name each device once.")})
-    composition = Composition(
-        host=place["host_id"],
-        local_gpus=place["local_gpus"],
-        devices=devices,
-        storage=place["storage_device_id"],
-        own_drive=place["own_drive"],
-        cpu=place["cpu"],
-    )
+    composition = Composition(**{**place, "devices": devices})
     spec = spec_for_composition(values["workload"], values["preset"], values["spec"], composition)
     if exercise and values["executor"] != "simulated":
         sentence = _("Only a simulated run ends badly on demand.")
@@ -116,6 +113,12 @@ def run_request(values: Mapping[str, Any]) -> RunRequest:
     )
 
 
+def composition_document(place: Composition) -> dict[str, Any]:
+    """Return a composition as files and the API have it; `run_request` reads it."""
+    devices = [{"device": pk, "host_port": port} for pk, port in place.devices.items()]
+    return dict(PlaceSerializer({**msgspec.structs.asdict(place), "devices": devices}).data)
+
+
 def run_file(run: Run) -> str:
     """Return a run as a JSON file that requests it again."""
     spec = {name: value for name, value in run.spec.items() if name not in {"workload", "framework"}}
@@ -125,7 +128,7 @@ def run_file(run: Run) -> str:
         "workload": run.workload,
         "preset": run.preset or CUSTOM_PRESET,
         "spec": spec,
-        "composition": Composition.from_json(run.composition).as_document(),
+        "composition": composition_document(Composition.from_json(run.composition)),
         "executor": run.executor,
         "title": run.title,
         "limit_seconds": run.limit_seconds,

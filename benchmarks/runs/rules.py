@@ -34,17 +34,6 @@ class Composition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """Return it as JSON for a database, with the rank order in a list: PostgreSQL does not keep member order."""
         return {**self.as_json(), DEVICE_ORDER: list(self.devices)}
 
-    def as_document(self) -> dict[str, Any]:
-        """Return it as files and the API say it; benchmarks.runs.requests reads it."""
-        return {
-            "host_id": self.host,
-            "local_gpus": self.local_gpus,
-            "devices": [{"device_id": pk, "host_port_id": port} for pk, port in self.devices.items()],
-            "storage_device_id": self.storage,
-            "own_drive": self.own_drive,
-            "cpu": self.cpu,
-        }
-
     @classmethod
     def from_json(cls, plain: Any) -> Composition:
         """Read what `as_json` or `as_stored` returned; raises msgspec.ValidationError for anything else."""
