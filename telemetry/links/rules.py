@@ -12,6 +12,7 @@ from fabric.bmc.values import LANE_GBPS
 from fabric.inventory.rules import LINK_SPEED_TOLERANCE
 
 LINK_UP: Final = "LinkUp"
+RETRAININGS: Final = "L0ToRecoveryCount"
 MINUTE: Final = 60.0
 RATE_SECONDS: Final = 600.0
 HOUR: Final = 3600.0
@@ -219,7 +220,7 @@ def judge_link(facts: LinkFacts, *, now: float) -> HealthVerdict:
     if not reasons:
         reasons = [Reason("fine", LinkLevel.HEALTHY, facts.idle or _healthy_sentence(facts))]
     return HealthVerdict(
-        level, tuple(reasons), sent, received, correctable, facts.flaps, facts.hour.get("L0ToRecoveryCount", 0)
+        level, tuple(reasons), sent, received, correctable, facts.flaps, facts.hour.get(RETRAININGS, 0)
     )
 
 
@@ -336,7 +337,7 @@ def _count_reasons(facts: LinkFacts) -> Iterator[Reason]:
         ("flaps", facts.flaps),
         ("rollovers", hour.get("ReplayRolloverCount", 0)),
         ("flow", hour.get("FlowControlTimeoutErrors", 0)),
-        ("recoveries", hour.get("L0ToRecoveryCount", 0)),
+        ("recoveries", hour.get(RETRAININGS, 0)),
     )
     codes = set()
     for code, count in found:

@@ -24,7 +24,7 @@ from fabric.inventory.models import Chassis, Port
 from telemetry.instrumentation import metrics
 from telemetry.links.counters import DOWN_STATES, FLAPPING, NO_STATE, KnownLinks, PortChange
 from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict, Watched
-from telemetry.links.rules import LINK_UP, judge_link
+from telemetry.links.rules import LINK_UP, RETRAININGS, judge_link
 from telemetry.links.verdicts import (
     OPERATION_GRACE,
     JudgedLink,
@@ -96,12 +96,15 @@ def links_record_changes(*, chassis_id: int, pending: Mapping[int, PendingPortCh
         at_work: set[int] | None = None
         for pk, count in rows.items():
             changes = pending[pk]
-            if changes.states and at_work is None:
-                first = min(change.at for one in pending.values() for change in one.states)
+            if at_work is None and (changes.states or changes.retrained_after is not None):
+                first = min(at for one in pending.values() for at in one.times_to_excuse())
                 at_work = ports_under_operation([chassis_id], since=_to_datetime(first) - OPERATION_GRACE)
+            asked = pk in (at_work or ())
             _add_counts(count, changes)
+            if asked:
+                changes.forget_retraining()
             for change in changes.states:
-                open_spans[pk] = _enter_state(count, open_spans.get(pk), change, asked=pk in (at_work or ()))
+                open_spans[pk] = _enter_state(count, open_spans.get(pk), change, asked=asked)
             for change in changes.resets:
                 _record_reset(count, change)
             count.save()
@@ -212,7 +215,7 @@ def _enter_state(count: LinkCount, span: LinkSpan | None, change: PortChange, *,
         unseen = at - seen > GAP
         if not unseen and _is_flapping(count, span, at):
             span.status, span.width, span.speed_gbps = FLAPPING, None, None
-            span.drops += dropped
+            span.drops += dropped and not asked
             span.save(update_fields=["status", "width", "speed_gbps", "drops"])
             return span
         # Times without readings are a gap of the history.
@@ -263,6 +266,7 @@ def _record_minutes(gained: Mapping[int, Mapping[int, Mapping[str, int]]]) -> No
         (pk, _to_datetime(60.0 * minute)): counts
         for pk, minutes in gained.items()
         for minute, counts in minutes.items()
+        if counts
     }
     if not pending:
         return
@@ -312,6 +316,7 @@ class PendingPortChanges:
     resets: list[PortChange] = field(default_factory=list)
     raw: dict[str, int] | None = None
     at: float = 0.0
+    retrained_after: float | None = None  # the reading before the first one with a gain of RETRAININGS
 
     def add(self, change: PortChange) -> None:
         if change.gained:
@@ -320,6 +325,8 @@ class PendingPortChanges:
             if change.at - change.seen_until < 120.0:
                 self.minutes[int(change.at // 60)].update(change.gained)
                 self._drop_old_minutes()
+                if RETRAININGS in change.gained and self.retrained_after is None:
+                    self.retrained_after = change.seen_until
         if change.state is not None:
             self.states.append(change)
             if len(self.states) > MAX_PENDING_STATES:
@@ -337,9 +344,21 @@ class PendingPortChanges:
         for minute, counts in newer.minutes.items():
             self.minutes[minute].update(counts)
         self._drop_old_minutes()
+        if self.retrained_after is None:
+            self.retrained_after = newer.retrained_after
         self.states = [*self.states, *newer.states][-MAX_PENDING_STATES:]
         self.resets = [*self.resets, *newer.resets][:MAX_PENDING_RESETS]
         self.raw, self.at = newer.raw or self.raw, max(self.at, newer.at)
+
+    def times_to_excuse(self) -> list[float]:
+        """Return when the link changed or retrained (Unix s), for the operations that explain it."""
+        retrained = [] if self.retrained_after is None else [self.retrained_after]
+        return [*(change.at for change in self.states), *retrained]
+
+    def forget_retraining(self) -> None:
+        """Leave retrainings out of the minutes that a verdict is made of; the totals keep them."""
+        for counts in self.minutes.values():
+            counts.pop(RETRAININGS, None)
 
     def _drop_old_minutes(self) -> None:
         while len(self.minutes) > MAX_PENDING_MINUTES:

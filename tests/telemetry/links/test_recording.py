@@ -15,6 +15,7 @@ from fabric.operations.models import Operation
 from telemetry.links.counters import LinkState, PortChange
 from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict, Watched
 from telemetry.links.recorder import LinkRecorder
+from telemetry.links.rules import RETRAININGS
 from telemetry.links.services import MAX_SPANS_PER_HOUR as MOST
 from telemetry.links.services import (
     PendingPortChanges,
@@ -110,6 +111,47 @@ def test_what_an_operation_moves_is_marked(port: Port) -> None:
     Operation.objects.create(kind="detach", state="running", chassis=port.chassis, device=device, requested_by_name="x")
     note(port, PortChange(port=port.pk, at=BEGIN + 5, seen_until=BEGIN + 4, state=LOST))
     assert list(LinkSpan.objects.filter(port=port).order_by("since").values_list("asked", flat=True)) == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("operation", "counted"),
+    [
+        (None, 3),
+        ({"state": "running"}, 0),
+        ({"state": "done", "finished_at": 14.0}, 0),
+        ({"state": "done", "finished_at": -30.0}, 3),
+        ({"state": "requested"}, 3),
+    ],
+)
+def test_a_retraining_is_a_fault_unless_an_operation_explains_it(
+    port: Port, operation: dict[str, Any] | None, counted: int
+) -> None:
+    note(port, PortChange(port=port.pk, at=BEGIN, state=UP, raw={RETRAININGS: 0}))
+    if operation is not None:
+        device = Device.objects.get(slot__port=port)
+        if "finished_at" in operation:
+            operation["finished_at"] = datetime.fromtimestamp(BEGIN + operation["finished_at"], UTC)
+        Operation.objects.create(kind="detach", chassis=port.chassis, device=device, requested_by_name="x", **operation)
+    gained = {RETRAININGS: 3, "ReplayCount": 1}
+    note(port, PortChange(port=port.pk, at=BEGIN + 25, seen_until=BEGIN + 20, gained=gained, raw=gained))
+    links_judge(chassis_id=port.chassis_id, now=datetime.fromtimestamp(BEGIN + 26, UTC))
+    verdict = LinkVerdict.objects.get(port=port, tenant=None)
+    assert (verdict.recoveries, "recoveries" in {one["code"] for one in verdict.reasons}) == (counted, counted > 0)
+    # The counters themselves are whole.
+    assert LinkCount.objects.get(port=port).totals == gained
+    assert LinkMinute.objects.get(port=port).counts["ReplayCount"] == 1
+
+
+def test_an_operation_excuses_the_link_that_it_changes_and_no_other(port: Port) -> None:
+    other = Port.objects.create(chassis=port.chassis, uri="/q", name="Slot 2", width=16)
+    Slot.objects.create(chassis=port.chassis, uri="/t", name="Slot 2", port=other, drawer=Drawer.objects.get())
+    device = Device.objects.get(slot__port=port)
+    Operation.objects.create(kind="detach", state="running", chassis=port.chassis, device=device, requested_by_name="x")
+    pending = {one.pk: PendingPortChanges() for one in (port, other)}
+    for pk, waiting in pending.items():
+        waiting.add(PortChange(port=pk, at=BEGIN + 1, seen_until=BEGIN, gained={RETRAININGS: 1}))
+    links_record_changes(chassis_id=port.chassis_id, pending=pending)
+    assert [(one.port_id, one.counts) for one in LinkMinute.objects.all()] == [(other.pk, {RETRAININGS: 1})]
 
 
 def test_a_port_that_is_gone_takes_nothing_along(port: Port) -> None:
