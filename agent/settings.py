@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import sys
 from collections.abc import Mapping
@@ -32,6 +33,8 @@ class Settings:
     # For benchmark runs: the Python that has PyTorch, and the account of users' own commands, '' for none.
     python: str = sys.executable
     account: str = ""
+    # The host's IPv4 address in runs over several hosts, '' for none.
+    rendezvous: str = ""
     most_runs: int = 8
     # A run without an event for this many seconds is ended.
     hang_seconds: float = 600.0
@@ -57,6 +60,7 @@ class Settings:
             step_seconds=_seconds(source, "AGENT_STEP_SECONDS", cls.step_seconds),
             python=source.get("AGENT_PYTHON") or cls.python,
             account=source.get("AGENT_ACCOUNT", ""),
+            rendezvous=_rendezvous(source.get("AGENT_RENDEZVOUS", "")),
             most_runs=int(_number(source, "AGENT_MOST_RUNS", cls.most_runs, least=0, most=1000)),
             hang_seconds=_seconds(source, "AGENT_HANG_SECONDS", cls.hang_seconds),
             sample_seconds=_seconds(source, "AGENT_SAMPLE_SECONDS", cls.sample_seconds),
@@ -94,6 +98,15 @@ def _key(source: Mapping[str, str]) -> str:
     except WireError as error:
         raise SettingsError(f"AGENT_KEY cannot be used. {error}") from error
     return key
+
+
+def _rendezvous(address: str) -> str:
+    try:
+        if address and ipaddress.IPv4Address(address).is_unspecified:
+            raise SettingsError(f"AGENT_RENDEZVOUS is '{address}', which is every address of this host: name one.")
+    except ipaddress.AddressValueError:
+        raise SettingsError(f"AGENT_RENDEZVOUS is '{address}'; it is an IPv4 address of this host.") from None
+    return address
 
 
 def _required(value: str, name: str) -> str:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from hostwire.training import Executor, RunUpdate, SimulationProfile, Spec
+from hostwire.training import Executor, NodePart, RunUpdate, SimulationProfile, Spec
 
 # The longest wait that a command may request: for a device to be released, or to appear.
 MAX_WAIT = 600.0
@@ -98,7 +98,7 @@ class TrainRequest(AgentRequest, frozen=True, omit_defaults=True, tag="train"):
 
     `local` is the number of the host's own GPUs that it takes besides; GPUs at the addresses `foreign` are a chassis's,
     and do not count. Data is read from the NVMe drive `drive`, one of `devices` or the host's own; None: from the
-    host's default location. A simulated run follows `profile`.
+    host's default location. A simulated run follows `profile`. `node` is this host's part in a run over several.
     """
 
     run: str
@@ -110,6 +110,7 @@ class TrainRequest(AgentRequest, frozen=True, omit_defaults=True, tag="train"):
     foreign: tuple[str, ...] = ()
     drive: DeviceSelector | None = None
     profile: SimulationProfile | None = None
+    node: NodePart | None = None
 
 
 class TrainPollRequest(AgentRequest, frozen=True, tag="train_look"):
@@ -256,7 +257,8 @@ class TrainerCapabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a host can run: its executors, PyTorch's version and backends, and the account of users' commands.
 
     `account` is unprivileged, '' where users' own commands are refused. `drives` is whether PyTorch can read its data
-    from a chosen drive.
+    from a chosen drive. `address` is where its processes meet those of other hosts, '' where it takes part in no run
+    over several.
     """
 
     executors: tuple[Executor, ...] = ()
@@ -264,6 +266,7 @@ class TrainerCapabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     backends: tuple[str, ...] = ()
     account: str = ""
     drives: bool = False
+    address: str = ""
     absent: str = ""  # a sentence: why there is no real executor
     running: tuple[str, ...] = ()  # runs
 

@@ -23,7 +23,7 @@ DRIVE_VARIABLE: Final = "FALCONWEB_DRIVE"
 MESSAGE_SIZE_FACTOR: Final = 4  # between the sizes of messages of a link workload
 
 # Fields that a Spec gained after runs were recorded: at their default they leave its hash as it was.
-LATER_FIELDS: Final[frozenset[str]] = frozenset()
+LATER_FIELDS: Final[frozenset[str]] = frozenset({"hosts"})
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
@@ -38,7 +38,8 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     workload: str
     framework: Literal["pytorch"] = "pytorch"
-    devices: Positive = 1  # ranks; for dp the devices of the single process
+    devices: Positive = 1  # ranks of all hosts; for dp the devices of the single process
+    hosts: Positive = 1
     batch: Positive = 1
     accumulation: Positive = 1
     steps: Positive = 10  # timed
@@ -83,6 +84,26 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             if field.name not in LATER_FIELDS or getattr(self, field.name) != field.default
         }
         return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
+
+
+class NodePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The part that one host, a node, has in a run over several: its ranks, and where all ranks meet.
+
+    The node with rank 0 opens the rendezvous at `rendezvous`, an IPv4 address of its own; every node exchanges data on
+    the network of its own `address`. `token` is the run's own: processes of another run that come to the same port by
+    mistake do not meet those of this one.
+    """
+
+    first_rank: Count
+    ranks: Positive
+    rendezvous: str
+    port: Annotated[int, msgspec.Meta(ge=1024, le=65535)]
+    address: str
+    token: str
+
+    @property
+    def leads(self) -> bool:
+        return self.first_rank == 0
 
 
 class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +202,10 @@ class RunResult(msgspec.Struct, frozen=True, tag_field="kind", tag="result"):
 
 
 class RunFailed(msgspec.Struct, frozen=True, tag_field="kind", tag="trouble"):
-    """A failure; `what` is 'out_of_memory', 'crash', 'hang', 'limit', 'lost' or 'refused'."""
+    """A failure; `what` is 'out_of_memory', 'crash', 'hang', 'limit', 'lost', 'refused' or 'peer'.
+
+    'peer': a process of another host ended first, and that host has the cause.
+    """
 
     at: float
     what: str

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from hostwire.training import Spec
+from hostwire.training import NodePart, Spec
 from trainer.processes import current_rank, exit_process, run_ranks
 from trainer.reporting import (
     EventWriter,
@@ -32,6 +32,7 @@ def main() -> int:
     reader = argparse.ArgumentParser(prog="trainer", description="Carries out one run of a benchmark on this host.")
     reader.add_argument("spec", type=Path, help="the specification, JSON as hostwire.training.Spec")
     reader.add_argument("--events", type=Path, required=True, help="where to append what happens, as lines of JSON")
+    reader.add_argument("--node", type=Path, help="this host's part in a run over several, hostwire.training.NodePart")
     given = reader.parse_args()
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(message)s")
     # Nothing is ever downloaded: weights and data are random. GPUs are detected with NVML: once this process has
@@ -40,6 +41,7 @@ def main() -> int:
     events = EventWriter(given.events, leads=True)
     try:
         spec = msgspec.json.decode(given.spec.read_bytes(), type=Spec)
+        node = msgspec.json.decode(given.node.read_bytes(), type=NodePart) if given.node else None
     except (OSError, msgspec.DecodeError) as wrong:
         return _report_refusal(events, f"The specification is not understood: {error_summary(wrong)}.")
     if spec.processes > 1:
@@ -52,7 +54,15 @@ def main() -> int:
     if spec.processes == 1:
         return _run_rank_here(spec, given.events)
     preload(spec)
-    return run_ranks(spec.processes, lambda: _run_rank_here(spec, given.events))
+    try:
+        return run_ranks(spec.processes, lambda: _run_rank_here(spec, given.events), node)
+    except OSError as error:
+        if node is None:
+            raise
+        meeting = f", or the rendezvous at {node.rendezvous}, port {node.port}, not be opened" if node.leads else ""
+        return _report_refusal(
+            events, f"The address {node.address} of this host (AGENT_RENDEZVOUS) cannot be used{meeting}: {error}."
+        )
 
 
 def _run_rank_here(spec: Spec, events_file: Path) -> int:
@@ -88,7 +98,7 @@ def _report_error(events: EventWriter, error: Exception, spec: Spec, rank: int) 
         return
     if is_peer_loss(error):
         events.trouble(
-            "crash",
+            "peer" if spec.hosts > 1 else "crash",
             f"Another process of the run ended without an error message; process {rank} lost its connection to it.",
         )
         return

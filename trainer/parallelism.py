@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hostwire.training import Precision, Spec
-from trainer.processes import current_rank, rendezvous_store, world_size
+from trainer.processes import current_rank, local_rank, rendezvous_store, world_size
 from trainer.reporting import RunRefused
 
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -170,11 +170,12 @@ def _rank_device(spec: Spec) -> torch.device:
     if not torch.cuda.is_available():
         raise RunRefused("This host has no GPU that PyTorch can use. Choose the CPU, or attach a GPU.")
     there = torch.cuda.device_count()
-    if there < spec.devices:
-        raise RunRefused(f"The run needs {spec.devices} GPUs; PyTorch sees {there}.")
+    needed = spec.devices if spec.hosts == 1 else local_rank() + 1
+    if there < needed:
+        raise RunRefused(f"The run needs {needed} GPUs; PyTorch sees {there}.")
     if spec.strategy == "dp" and spec.devices < 2:
         raise RunRefused("DP needs at least 2 GPUs.")
-    device = torch.device("cuda", current_rank())
+    device = torch.device("cuda", local_rank())
     torch.cuda.set_device(device)
     # Sizes are the same in every step: the fastest convolution algorithm is selected once, in the warm-up.
     torch.backends.cudnn.benchmark = True

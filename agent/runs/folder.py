@@ -76,6 +76,7 @@ class RunFolder:
         self.place = place
         self.run = place.name
         self.spec = place / "spec.json"
+        self.node = place / "node.json"  # of a run over several hosts
         self.simulation = place / "simulated.json"
         self.home = place / "home"
         self.executor_events = place / "told.jsonl"

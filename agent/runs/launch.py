@@ -86,7 +86,7 @@ def prepare_launch(
 
     `used` are the addresses of the devices of other runs. Raises RunRefusedError, StepError, OSError.
     """
-    spec = request.spec
+    spec, node = request.spec, request.node
     if spec.workload == COMMAND_WORKLOAD:
         refusal = commands_refusal(settings) if request.executor == "torch" else "A command cannot be simulated."
         if refusal or not spec.command:
@@ -116,8 +116,8 @@ def prepare_launch(
         # A real executor for a simulated host runs on this machine.
         root=str(settings.root if is_simulated else "/"),
         account=settings.account if spec.workload == COMMAND_WORKLOAD else "",
-        # A user's command writes no events.
-        hang=0.0 if spec.workload == COMMAND_WORKLOAD else settings.hang_seconds,
+        # A user's command writes no events, and of several hosts only that with rank 0.
+        hang=0.0 if spec.workload == COMMAND_WORKLOAD or (node and not node.leads) else settings.hang_seconds,
         sample=settings.sample_seconds,
         simulated=is_simulated,
         devices=given.devices,
@@ -203,12 +203,15 @@ def _address_profile(devices: tuple[DeviceProfile, ...], given: AssignedDevices)
 def _pytorch_launch(
     request: TrainRequest, folder: RunFolder, settings: Settings, given: AssignedDevices, torch: PyTorchInstallation
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    spec = request.spec
+    spec, node = request.spec, request.node
+    if node is not None and node.address != settings.rendezvous:
+        raise RunRefusedError(f"The run needs the address {node.address} of this host, which AGENT_RENDEZVOUS is not.")
+    ranks = spec.processes if node is None else node.ranks
     if spec.backend == "cuda":
         if not torch.cuda or settings.simulated:
             raise RunRefusedError("This host has no CUDA for PyTorch: it can run on the CPU only.")
-        if len(given.gpus) != spec.devices:
-            raise RunRefusedError(f"The run needs {spec.devices} GPUs; it has {len(given.gpus)} that NVML sees here.")
+        if len(given.gpus) != (needed := spec.devices if node is None else ranks):
+            raise RunRefusedError(f"The run needs {needed} GPUs; it has {len(given.gpus)} that NVML sees here.")
     environment = {
         **base_environment(*TRAINER_VARIABLES),
         "HOME": str(folder.home),
@@ -216,11 +219,14 @@ def _pytorch_launch(
         "PYTHONPATH": str(CODE_ROOT),
         "PYTHONUNBUFFERED": "1",
         # The library's default would be all cores for each process.
-        "OMP_NUM_THREADS": str(spec.threads or max(1, (os.cpu_count() or 1) // spec.processes)),
+        "OMP_NUM_THREADS": str(spec.threads or max(1, (os.cpu_count() or 1) // ranks)),
         **(_visible_gpus(given.gpus) if spec.backend == "cuda" else _visible_gpus(())),
     }
     folder.write(folder.spec.name, spec)
     command = (settings.python, "-m", "trainer", str(folder.spec), "--events", str(folder.executor_events))
+    if node is not None:
+        folder.write(folder.node.name, node)
+        command += ("--node", str(folder.node))
     return command, environment
 
 

@@ -179,6 +179,7 @@ class RunManager:
             account="" if commands_refusal(settings) else settings.account,
             # The drives of a simulated host are not real.
             drives=not torch.absent and not settings.simulated,
+            address="" if torch.absent else settings.rendezvous,
             absent=torch.absent,
             running=running,
         )

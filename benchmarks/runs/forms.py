@@ -26,7 +26,7 @@ from core.text import parse_id
 from fabric.inventory.models import Device
 
 # Derived from the composition, so not in the form.
-DERIVED_FIELDS: Final = ("devices", "backend")
+DERIVED_FIELDS: Final = ("devices", "hosts", "backend")
 BASIC_FIELDS: Final = ("batch", "steps", "warmup", "precision", "strategy")
 SECONDS_A_MINUTE: Final = 60.0
 # The names under which errors of the device selection, and of the drive, are reported.

@@ -86,6 +86,7 @@ COMMON_PARAMETERS: tuple[WorkloadParameter, ...] = (
     WorkloadParameter(
         "devices", gettext_noop("Devices"), 1, most=64, help=gettext_noop("One process for each, except with DP.")
     ),
+    WorkloadParameter("hosts", gettext_noop("Hosts"), 1, most=8),
     WorkloadParameter("batch", gettext_noop("Batch a device"), 1, unit=gettext_noop("samples"), most=8192),
     WorkloadParameter(
         "accumulation",
@@ -394,11 +395,23 @@ def _strategy_errors(workload: Workload, spec: Spec) -> dict[str, str]:
         errors["devices"] = _("DP needs at least 2 devices.")
     elif "single" not in workload.strategies and spec.devices < 2:
         errors["devices"] = _("{workload} is between devices: it needs at least 2.", workload=_(workload.title))
+    if spec.hosts > 1:
+        errors |= _hosts_errors(workload, spec)
     if spec.gradient != "fp32" and spec.strategy not in ("ddp", "sharded"):
         errors["gradient"] = _("Only ddp and sharded can send gradients in another precision.")
     if not workload.is_training and spec.accumulation != 1:
         errors["accumulation"] = _("{workload} has no gradients to accumulate.", workload=_(workload.title))
     return errors
+
+
+def _hosts_errors(workload: Workload, spec: Spec) -> dict[str, str]:
+    if not (workload.is_training or workload.name == "all_reduce"):
+        return {"hosts": _("{workload} runs on one host.", workload=_(workload.title))}
+    if spec.strategy not in ("ddp", "sharded"):
+        return {"strategy": _("Over several hosts a run has the strategy ddp or sharded.")}
+    if spec.devices < spec.hosts:
+        return {"devices": _("Each of {hosts} hosts has a process: it needs that many devices.", hosts=spec.hosts)}
+    return {}
 
 
 def _option_errors(workload: Workload, spec: Spec) -> dict[str, str]:

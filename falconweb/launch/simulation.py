@@ -165,6 +165,7 @@ def agent_environment(host: SimulatedHost, broker: str, state: Path) -> dict[str
         "AGENT_ROOT": host.root,
         "AGENT_STATE": str(state),
         "AGENT_NVML": "simulator.nvml",
+        "AGENT_RENDEZVOUS": "127.0.0.1",  # all simulated hosts are on this machine
         # Runs survive a restart of their agent, but end with this process.
         "AGENT_PARENT": str(os.getpid()),
     }

@@ -11,7 +11,16 @@ from pathlib import Path
 
 import msgspec
 
-from hostwire.training import PhaseStarted, RunEvent, RunFailed, RunResult, Spec, StepsCompleted, event_decoder
+from hostwire.training import (
+    NodePart,
+    PhaseStarted,
+    RunEvent,
+    RunFailed,
+    RunResult,
+    Spec,
+    StepsCompleted,
+    event_decoder,
+)
 
 HOME = Path(__file__).resolve().parents[2]
 
@@ -89,11 +98,14 @@ class Running:
         return found
 
 
-def start(folder: Path, spec: Spec | bytes, *, memory: int = 0, **more: str) -> Running:
-    """Start a run in a folder, with `memory` bytes of addresses at most for each process."""
+def start(folder: Path, spec: Spec | bytes, *, memory: int = 0, node: NodePart | None = None, **more: str) -> Running:
+    """Start a run, or its part `node`, in a folder, with `memory` bytes of addresses at most for each process."""
     data = spec if isinstance(spec, bytes) else msgspec.json.encode(spec)
     (folder / "spec.json").write_bytes(data)
     command = [sys.executable, "-m", "trainer", str(folder / "spec.json"), "--events", str(folder / "events.jsonl")]
+    if node is not None:
+        (folder / "node.json").write_bytes(msgspec.json.encode(node))
+        command += ["--node", str(folder / "node.json")]
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
