@@ -289,7 +289,7 @@ def test_a_python_without_torch_is_reported(state: Path) -> None:
         ("AGENT_LOG_MIB", "nan"),
         ("AGENT_RENDEZVOUS", "node-a"),
         ("AGENT_RENDEZVOUS", "0.0.0.0"),
-    ],  # fmt: skip
+    ],
 )
 def test_a_setting_that_cannot_be_is_named(name: str, value: str) -> None:
     given = {"AGENT_HOST": "h", "AGENT_KEY": new_key(), "AGENT_BROKER": "b", name: value}
