@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, wraps
+from itertools import pairwise
 
-from benchmarks.workloads.definitions import Costs
+from benchmarks.workloads.definitions import Costs, LayerCosts
 from hostwire.training import Spec
 
 FLOAT_BYTES = 4.0  # bytes of a value in fp32
@@ -34,6 +35,11 @@ class LayerTally:
     products: float = 0.0
     kept: float = 0.0
     operations: int = 0
+    ends: list[tuple[float, float, float, int]] = field(default_factory=lambda: [(0.0, 0.0, 0.0, 0)])
+
+    def _end_layer(self) -> None:
+        """Note the sums at the end of a layer."""
+        self.ends.append((self.parameters, self.products, self.kept, self.operations))
 
     def convolution(
         self, channels: int, kernel: int, stride: int = 1, *, groups: int = 1, normed: bool = True, kept: int = 2
@@ -50,6 +56,7 @@ class LayerTally:
         self.kept += kept * channels * self.side**2
         self.operations += 3 if normed else 2
         self.channels = channels
+        self._end_layer()
 
     def pool(self, kernel: int = 2, *, padded: bool = False) -> None:
         """Add a pooling layer that halves the side, with padding or without, and keeps the positions of its maxima.
@@ -66,6 +73,7 @@ class LayerTally:
         self.products += inputs * outputs
         self.kept += kept * outputs
         self.operations += 2
+        self._end_layer()
 
     def costs(self, *, input_bytes: float, device_bytes: float) -> Costs:
         """Return the costs of one sample."""
@@ -76,6 +84,15 @@ class LayerTally:
             input_bytes=input_bytes,
             device_bytes=device_bytes,
             operations=self.operations,
+            layers=tuple(
+                LayerCosts(
+                    parameters=after[0] - before[0],
+                    flops=2 * COMPUTE_PASSES * (after[1] - before[1]),
+                    activation_bytes=FLOAT_BYTES * (after[2] - before[2]),
+                    operations=after[3] - before[3],
+                )
+                for before, after in pairwise(self.ends)
+            ),
         )
 
 
@@ -245,6 +262,19 @@ def _bert(sequence: float, vocabulary: float, layers: float, hidden: float, head
         device_bytes=3 * TOKEN_BYTES * sequence + 2 * TOKEN_BYTES,
         late_share=embeddings / (embeddings + layers * layer + head),
         operations=int(25 * layers + 10),
+        layers=(
+            LayerCosts(parameters=embeddings, operations=5),
+            *(
+                LayerCosts(
+                    parameters=layer,
+                    flops=2 * COMPUTE_PASSES * (products - head * sequence) / layers,
+                    activation_bytes=kept / layers,
+                    operations=25,
+                )
+                for _ in range(int(layers))
+            ),
+            LayerCosts(parameters=head, flops=2 * COMPUTE_PASSES * head * sequence, operations=5),
+        ),
     )
 
 

@@ -31,12 +31,23 @@ class WorkloadParameter:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LayerCosts:
+    """The part of one layer in the costs of a sample, in the same units, in the order of the forward pass."""
+
+    parameters: float = 0.0
+    flops: float = 0.0
+    activation_bytes: float = 0.0
+    operations: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Costs:
     """The costs of one sample, at the sizes of a spec; the performance model's inputs.
 
     `flops`: forward and backward, multiply and add counted as two. `input_bytes`: from storage; `device_bytes`: host to
     device. `activation_bytes`: kept for the backward pass, in the precision of fp32. `late_share`: of the parameters,
     those whose gradients are ready only as the backward pass ends (embeddings). `operations`: kernels a pass.
+    `layers` add up to them; there are none where a workload trains nothing.
     """
 
     parameters: float = 0.0
@@ -46,6 +57,7 @@ class Costs:
     device_bytes: float = 0.0
     late_share: float = 0.0
     operations: int = 0
+    layers: tuple[LayerCosts, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

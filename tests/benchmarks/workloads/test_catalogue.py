@@ -193,3 +193,12 @@ def test_a_specification_is_printed_for_a_machine_without_the_site() -> None:
     refused = printed("resnet50", "paper", "batch=0")
     assert (refused.returncode, refused.stderr) == (2, "batch: Batch a device is a whole number from 1 to 8192.\n")
     assert printed("resnet50").returncode == printed("resnet50", "paper", "batch").returncode == 2
+
+
+@pytest.mark.parametrize("name", [name for name, workload in CATALOGUE.items() if workload.is_training])
+@pytest.mark.parametrize("preset", ["tiny", "paper"])
+def test_the_layers_of_a_workload_add_up_to_its_costs(name: str, preset: str) -> None:
+    costs = CATALOGUE[name].costs(spec_of(name, preset, {}))  # type: ignore[misc]
+    for figure in ("parameters", "flops", "activation_bytes", "operations"):
+        total = sum(getattr(layer, figure) for layer in costs.layers)
+        assert total == pytest.approx(getattr(costs, figure)), figure

@@ -1,0 +1,144 @@
+"""Events: processes that compute, wait and move bytes over shared resources, in order of simulated time.
+
+A process is a generator. It yields an Activity (and goes on when that is done) or a Gate (and goes on when it is open).
+Activities with paths share resources max-min fairly; others run at the speed of their owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+DONE = 1e-9  # relative: what is left of an activity that is done
+
+
+class Gate:
+    """Opens when `count` processes have arrived; who waits goes on then."""
+
+    __slots__ = ("left", "waiting")
+
+    def __init__(self, count: int = 1) -> None:
+        self.left = count
+        self.waiting: list[Process] = []
+
+    @property
+    def is_open(self) -> bool:
+        return self.left <= 0
+
+
+@dataclass(slots=True, eq=False)
+class Activity:
+    """An amount of work. `path` maps resources to what one unit of the amount takes of them.
+
+    `key` names activities with equal paths and limits, so that shares are computed once. `speed` slows an activity
+    without a path, and is asked anew whenever others begin or end.
+    """
+
+    amount: float
+    key: str = ""
+    path: Mapping[str, float] = field(default_factory=dict)
+    limit: float = float("inf")
+    speed: Callable[[], float] | None = None
+    rate: float = 0.0
+
+
+Process = Generator["Activity | Gate"]
+
+
+class Engine:
+    """The clock, the running activities, and the capacities of resources."""
+
+    def __init__(self, capacities: Mapping[str, float]) -> None:
+        self.now = 0.0
+        self.carried: dict[str, float] = {}  # amounts that resources have passed on, by resource
+        self._capacities = capacities
+        self._running: list[tuple[Activity, Process]] = []
+        self._ready: list[Process] = []
+        self._shares: dict[tuple[str, ...], dict[str, float]] = {}
+        self.rates: dict[str, float] = {}  # of the running activities with paths, by key
+
+    def start(self, process: Process) -> None:
+        self._ready.append(process)
+
+    def arrive(self, gate: Gate) -> None:
+        """Note one arrival at a gate."""
+        gate.left -= 1
+        if gate.left == 0:
+            self._ready.extend(gate.waiting)
+            gate.waiting.clear()
+
+    def run(self, done: Gate) -> None:
+        """Let time pass until a gate is open. Raises RuntimeError where nothing moves any more."""
+        while True:
+            self._resume()
+            if done.is_open:
+                return
+            if not self._running:
+                raise RuntimeError("All processes wait for each other.")
+            self._set_rates()
+            passed = min(one.amount / one.rate for one, _ in self._running)
+            self.now += passed
+            still: list[tuple[Activity, Process]] = []
+            for entry in self._running:
+                one = entry[0]
+                moved = one.rate * passed
+                left = one.amount - moved
+                for resource, weight in one.path.items():
+                    self.carried[resource] = self.carried.get(resource, 0.0) + weight * moved
+                one.amount = left
+                if left <= DONE * (moved + left):
+                    self._ready.append(entry[1])
+                else:
+                    still.append(entry)
+            self._running = still
+
+    def _resume(self) -> None:
+        while self._ready:
+            process = self._ready.pop(0)
+            for wanted in process:
+                if isinstance(wanted, Gate):
+                    if wanted.is_open:
+                        continue
+                    wanted.waiting.append(process)
+                    break
+                if wanted.amount > 0:
+                    self._running.append((wanted, process))
+                    break
+
+    def _set_rates(self) -> None:
+        flows = [one for one, _ in self._running if one.key]
+        keys = tuple(sorted(one.key for one in flows))
+        if keys not in self._shares:
+            self._shares[keys] = fair_shares(flows, self._capacities)
+        self.rates = self._shares[keys]
+        for one, _ in self._running:
+            if one.key:
+                one.rate = self.rates[one.key]
+            else:
+                one.rate = one.speed() if one.speed is not None else 1.0
+
+
+def fair_shares(flows: Sequence[Activity], capacities: Mapping[str, float]) -> dict[str, float]:
+    """Return the max-min fair rate of each flow by its key: the scarcest resource is divided first."""
+    left = dict(capacities)
+    rates: dict[str, float] = {}
+    open_flows = list(flows)
+    while open_flows:
+        demand: dict[str, float] = {}
+        for flow in open_flows:
+            for resource, weight in flow.path.items():
+                demand[resource] = demand.get(resource, 0.0) + weight
+        share, scarcest = min(((left[name] / weight, name) for name, weight in demand.items()), default=(0.0, ""))
+        limited = [flow for flow in open_flows if flow.limit <= share or not flow.path]
+        if limited:
+            tightest = min(flow.limit for flow in limited)
+            fixed = [flow for flow in limited if flow.limit <= tightest]
+            share = tightest
+        else:
+            fixed = [flow for flow in open_flows if scarcest in flow.path]
+        for flow in fixed:
+            rates[flow.key] = share
+            for resource, weight in flow.path.items():
+                left[resource] = max(0.0, left[resource] - weight * share)
+        open_flows = [flow for flow in open_flows if flow not in fixed]
+    return rates

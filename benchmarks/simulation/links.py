@@ -1,0 +1,118 @@
+"""The shared, directed links of a host, and the paths of transfers over them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.model.features import edge_between_places, edge_within_place, link_rate
+from benchmarks.model.reference_data import (
+    GLOO_LOOPBACK,
+    LANE_RATES,
+    X16_GEN3_RATE,
+    drive_datasheet,
+)
+from benchmarks.model.topology import LOCAL, Accelerator, Topology
+from benchmarks.simulation.constants import HOP_SECONDS, HOST_LANES, PACKET_SHARE, READ_REACHED
+
+HOST_UP, HOST_DOWN, DRIVE, CORES, LOOPBACK = "host/up", "host/down", "drive", "cores", "loopback"
+
+
+@dataclass(frozen=True)
+class Route:
+    """What a byte takes of each resource, the most that one transfer reaches, and seconds of one hop."""
+
+    path: Mapping[str, float]
+    limit: float = float("inf")
+    kind: str = "pcie"
+
+    @property
+    def hop(self) -> float:
+        return HOP_SECONDS[self.kind]
+
+
+class HostLinks:
+    """The links of one run's topology; `run` keeps the cards of runs on one host apart, all else is shared."""
+
+    def __init__(self, topology: Topology, devices: Sequence[Accelerator], run: str = "") -> None:
+        self._topology = topology
+        self._devices = sorted(devices, key=lambda device: device.place)
+        self._run = run
+
+    def capacities(self) -> dict[str, float]:
+        """Return the capacity of each resource: bytes a second of links, and cores."""
+        topology = self._topology
+        found = {
+            CORES: float(max(1, topology.cores)),
+            HOST_UP: HOST_LANES * LANE_RATES[3] * PACKET_SHARE,
+            HOST_DOWN: HOST_LANES * LANE_RATES[3] * PACKET_SHARE,
+            LOOPBACK: GLOO_LOOPBACK.rate,
+            DRIVE: drive_datasheet(topology.storage.model).rate * READ_REACHED,
+        }
+        for device in self._devices:
+            for way in ("in", "out"):
+                found[self._port(device, way)] = link_rate(device.link) * PACKET_SHARE
+        for place, link in topology.uplinks.items():
+            for way in ("down", "up"):
+                found[f"{place}/{way}"] = link_rate(link) * PACKET_SHARE
+        return found
+
+    def _port(self, device: Accelerator, way: str) -> str:
+        return f"{self._run}{device.name}/{way}"
+
+    def _up(self, place: str) -> dict[str, float]:
+        """Return the way from a place to the host's memory."""
+        return {HOST_UP: 1.0} | ({f"{place}/up": 1.0} if place in self._topology.uplinks and place != LOCAL else {})
+
+    def _down(self, place: str) -> dict[str, float]:
+        return {HOST_DOWN: 1.0} | ({f"{place}/down": 1.0} if place in self._topology.uplinks and place != LOCAL else {})
+
+    def copy(self, device: Accelerator) -> Route:
+        """Return the way from the host's memory to a device."""
+        return Route({**self._down(device.place), self._port(device, "in"): 1.0})
+
+    def read(self) -> Route:
+        """Return the way from the drive to the host's memory."""
+        storage = self._topology.storage
+        return Route({**self._up(storage.place), DRIVE: 1.0}, limit=link_rate(storage.link) * PACKET_SHARE)
+
+    def edge(self, one: Accelerator, other: Accelerator, group: Sequence[Accelerator]) -> Route:
+        """Return the way from one device to another; `group` are those of its place that communicate at once."""
+        out, into = self._port(one, "out"), self._port(other, "in")
+        if one.place == other.place:
+            kind, rate, _ = edge_within_place(one.place, group, self._topology)
+            if kind == "nvlink":
+                return Route({}, limit=rate, kind="nvlink")
+            across = {HOST_UP: 1.0, HOST_DOWN: 1.0} if one.place == LOCAL else {}
+            return Route({out: 1.0, into: 1.0, **across}, limit=rate)
+        edge = edge_between_places({one.place, other.place})
+        uplinks = [link for place, link in self._topology.uplinks.items() if place in (one.place, other.place)]
+        narrowest = min(link_rate(link) for link in (one.link, other.link, *uplinks))
+        return Route(
+            {out: 1.0, **self._up(one.place), **self._down(other.place), into: 1.0},
+            limit=edge.rate * narrowest / X16_GEN3_RATE,
+        )
+
+    def ring(self, count: int) -> Route:
+        """Return the way of a byte that each device sends to its neighbour at once, places one after the other."""
+        devices = self._devices
+        if not devices:
+            return Route({LOOPBACK: float(count)}, kind="loopback")
+        path: Counter[str] = Counter()
+        limit, kind = float("inf"), "nvlink"
+        for one, other in zip(devices, [*devices[1:], devices[0]], strict=True):
+            group = [device for device in devices if device.place == one.place]
+            edge = self.edge(one, other, group)
+            path.update(edge.path)
+            limit = min(limit, edge.limit)
+            kind = "pcie" if edge.kind == "pcie" else kind
+        return Route(path, limit=limit, kind=kind)
+
+    def pcie_neighbours(self) -> dict[str, tuple[bool, bool]]:
+        """Return, by device, whether a ring's bytes come to it and leave it over PCIe."""
+        devices, over = self._devices, []
+        for one, other in zip(devices, [*devices[1:], *devices[:1]], strict=True):
+            group = [device for device in devices if device.place == one.place]
+            over.append(len(devices) > 1 and self.edge(one, other, group).kind == "pcie")
+        return {device.name: (over[index - 1], over[index]) for index, device in enumerate(devices)}

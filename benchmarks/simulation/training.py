@@ -1,0 +1,379 @@
+"""A training run as processes: devices that compute, one stream of exchange, loaders, and the drive."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+
+from benchmarks.model.features import VALUE_BYTES, accelerators_used, costs_of
+from benchmarks.model.reference_data import DATA_SETS, DEFAULT_DATA_SET, UNKNOWN_DEVICE, device_datasheet
+from benchmarks.model.topology import Topology
+from benchmarks.simulation import constants as c
+from benchmarks.simulation.engine import Activity, Engine, Gate, Process
+from benchmarks.simulation.links import CORES, HostLinks, Route
+from benchmarks.simulation.result import DeviceMeter
+from benchmarks.simulation.work import cpu_work, gpu_work, layers_of, sample_seconds
+from hostwire.training import Spec
+
+WARMUP_STEPS = 1
+
+
+class Collective:
+    """One operation of the exchange: `ready` once all devices have started it, then `done`."""
+
+    __slots__ = ("done", "ready")
+
+    def __init__(self, devices: int) -> None:
+        self.ready, self.done = Gate(devices), Gate()
+
+
+class TrainingRun:
+    """One run on an engine; `background` runs go on until the engine stops."""
+
+    def __init__(self, engine: Engine, spec: Spec, topology: Topology, *, name: str, seed: int, cold: bool) -> None:
+        self.spec, self.topology, self._engine, self._name = spec, topology, engine, name
+        self.accelerators = accelerators_used(spec, topology)
+        self.links = HostLinks(topology, self.accelerators, name)
+        self._costs = costs_of(spec)
+        self._exchange = Exchange(spec)
+        self._several = spec.devices > 1 and spec.strategy in ("ddp", "sharded")
+        self._random = random.Random(f"{spec.hash}/{name}/{seed}")  # noqa: S311 - noise, not a secret
+        self.ranks = 1 if spec.strategy == "dp" else spec.devices
+        self.meters = [DeviceMeter() for _ in range(spec.devices)]
+        if self.accelerators:
+            self._facts = [device_datasheet(device.model) for device in self.accelerators]
+            self._work = [gpu_work(spec, facts) for facts in self._facts]
+        else:
+            threads = topology.cores if spec.threads == 0 else min(topology.cores, spec.threads * spec.devices)
+            self._facts = [UNKNOWN_DEVICE] * spec.devices
+            self._work = [cpu_work(spec, max(1, threads) / spec.devices)] * spec.devices
+        self._pace = [math.exp(self._random.gauss(0, c.DEVICE_SPREAD)) for _ in range(spec.devices)]
+        self._ring = self.links.ring(spec.devices)
+        self._collectives: dict[CollectiveKey, Collective] = {}
+        self._moving = False  # bytes of the exchange are on their way
+        self._pending = [0] * spec.devices  # kernels of the exchange on each device
+        self._queue = [0] * self.ranks
+        self._filled: list[Gate] = [Gate() for _ in range(self.ranks)]
+        self._space: list[Gate] = [Gate() for _ in range(self.ranks)]
+        self._ends: defaultdict[int, Gate] = defaultdict(lambda: Gate(self.ranks))
+        self.ring_bytes = 0.0  # that each device has sent for the exchange
+        self.ended: list[float] = []  # time of the end of each step
+        self.cores_used: list[tuple[float, float]] = [(0.0, 0.0)]  # core-seconds of the loaders until a time
+        self._decoded = 0.0
+        self._read_bytes = self._bytes_to_read(cold=cold)
+
+    def begin(self) -> None:
+        """Start all processes of the run."""
+        for rank in range(self.ranks):
+            if self.spec.loader_workers:
+                self._engine.start(self._loader(rank))
+            spread = self.spec.strategy == "dp" and self.spec.devices > 1
+            self._engine.start(self._dp() if spread else self._device(rank))
+        if self._several:
+            self._engine.start(self._stream())
+
+    @property
+    def now(self) -> float:
+        return self._engine.now
+
+    @property
+    def carried(self) -> dict[str, float]:
+        return self._engine.carried
+
+    @property
+    def sample_bytes(self) -> float:
+        """Bytes of one sample on the way to a device."""
+        return self._costs.device_bytes
+
+    def arrive(self, gate: Gate) -> None:
+        self._engine.arrive(gate)
+
+    def end_of(self, step: int) -> Gate:
+        """Return the gate that opens at the end of a step."""
+        return self._ends[step]
+
+    # --- Input
+
+    def _bytes_to_read(self, *, cold: bool) -> float:
+        """Return the bytes of a batch that come from the drive: all of a cold first pass, else what memory lacks."""
+        data = DATA_SETS.get(self.spec.workload, DEFAULT_DATA_SET)
+        missing = 1.0 if cold else max(0.0, 1 - 0.8 * self.topology.memory_bytes / data.bytes)
+        return self._samples() * self._costs.input_bytes * missing
+
+    def _samples(self) -> int:
+        """Return the samples of a batch that one process takes."""
+        return self.spec.batch * (self.spec.devices if self.spec.strategy == "dp" else 1)
+
+    def _prepare(self, workers: int) -> Process:
+        """Read and decode one batch by some processes."""
+        if self._read_bytes:
+            route = self.links.read()
+            yield Activity(self._read_bytes, key="read", path=route.path, limit=route.limit)
+        spread = c.SAMPLE_SPREAD / math.sqrt(self._samples())
+        work = self._samples() * sample_seconds(self.spec) * math.exp(self._random.gauss(0, spread))
+        yield Activity(work, key=f"decode/{workers}", path={CORES: 1.0}, limit=float(workers))
+        self._decoded += work
+        self.cores_used.append((self._engine.now, self._decoded))
+
+    def _loader(self, rank: int) -> Process:
+        """Prepare batch after batch, while there is space for more."""
+        workers = self.spec.loader_workers
+        while True:
+            while self._queue[rank] >= c.PREFETCHED * workers:
+                yield self._space[rank]
+            yield from self._prepare(workers)
+            self._queue[rank] += 1
+            filled, self._filled[rank] = self._filled[rank], Gate()
+            self._engine.arrive(filled)
+
+    def _take(self, rank: int) -> Process:
+        """Wait for a batch and copy it to the device."""
+        meter, began = self.meters[rank], self._engine.now
+        if not self.spec.loader_workers:
+            yield from self._prepare(1)
+        else:
+            while not self._queue[rank]:
+                yield self._filled[rank]
+            self._queue[rank] -= 1
+            space, self._space[rank] = self._space[rank], Gate()
+            self._engine.arrive(space)
+        meter.waited += self._engine.now - began
+        if self.accelerators:
+            began = self._engine.now
+            route = self.links.copy(self.accelerators[rank])
+            yield self._moved(self._samples() * self._costs.device_bytes, f"copy/{rank}", route)
+            meter.copied += self._engine.now - began
+
+    def _moved(self, size: float, key: str, route: Route) -> Activity:
+        if not route.path:
+            return Activity(size / route.limit)
+        return Activity(size, key=f"{self._name}{key}", path=route.path, limit=route.limit)
+
+    # --- Computation
+
+    def _compute(self, rank: int, seconds: float, memory: float) -> Process:
+        """Compute for seconds of an undisturbed device; the exchange takes multiprocessors and memory bandwidth."""
+        meter, facts = self.meters[rank], self._facts[rank]
+        kind = self._ring.kind
+        key = f"{self._name}ring"
+
+        def speed() -> float:
+            if not self._pending[rank]:
+                return 1.0
+            rate = self._engine.rates.get(key, 0.0) if self._ring.path else self._ring.limit * self._moving
+            taken = c.RING_TOUCHES * rate / facts.memory_rate
+            return max(0.2, 1 - c.CHANNEL_SHARE[kind] - memory * min(0.8, taken))
+
+        began = self._engine.now
+        meter.on(began)
+        yield Activity(seconds * self._pace[rank], speed=speed)
+        now = self._engine.now
+        meter.off(now)
+        meter.computed += now - began
+        meter.memory += memory * seconds
+        meter.intervals.append((began, now, memory))
+
+    def _device(self, rank: int) -> Process:
+        """Do step after step on one device."""
+        spec, work, engine, meter = self.spec, self._work[rank], self._engine, self.meters[rank]
+        several = self._several
+        for step in range(10**9):
+            noise = math.exp(self._random.gauss(0, c.STEP_SPREAD))
+            for batch in range(spec.accumulation):
+                yield from self._take(rank)
+                last = batch == spec.accumulation - 1
+                if several and spec.strategy == "sharded":
+                    yield from self._sharded_batch(rank, step, batch, noise)
+                    continue
+                forward = sum(group.forward for group in work.groups)
+                memory = sum(group.forward * group.memory for group in work.groups) / forward
+                yield from self._compute(rank, forward * noise, memory)
+                for index in reversed(range(len(work.groups))):
+                    group = work.groups[index]
+                    copies = 0.0
+                    if several and last:
+                        copies = (
+                            c.BUCKET_PASSES * 4 * group.gradients / (self._facts[rank].memory_rate * c.MEMORY_REACHED)
+                        )
+                    yield from self._compute(rank, group.backward * noise + copies, group.memory)
+                    if several and last and index in self._exchange.after:
+                        self._send(rank, (step, 0, "reduce", index))
+            if several:
+                yield from self._wait_for_gradients(rank, step)
+            began = engine.now
+            yield from self._compute(rank, work.optimiser, 1.0)
+            meter.optimised += engine.now - began
+            yield from self._end_step(rank, step)
+
+    def _end_step(self, rank: int, step: int) -> Process:
+        end = self._ends[step]
+        self._engine.arrive(end)
+        yield end
+        if rank == 0:
+            self.ended.append(self._engine.now)
+
+    # --- Exchange
+
+    def _collective(self, key: CollectiveKey) -> Collective:
+        if key not in self._collectives:
+            self._collectives[key] = Collective(self.spec.devices)
+        return self._collectives[key]
+
+    def _send(self, rank: int, key: CollectiveKey) -> None:
+        """Start a device's kernel of a collective, which waits for those of the others."""
+        self._pending[rank] += 1
+        self.meters[rank].on(self._engine.now)
+        self._engine.arrive(self._collective(key).ready)
+
+    def _wait(self, rank: int, key: CollectiveKey) -> Process:
+        began = self._engine.now
+        yield self._collective(key).done
+        self.meters[rank].exposed += self._engine.now - began
+
+    def _wait_for_gradients(self, rank: int, step: int) -> Process:
+        last = self.spec.accumulation - 1 if self.spec.strategy == "sharded" else 0
+        for index in self._exchange.after:
+            yield from self._wait(rank, (step, last, "reduce", index))
+
+    def _stream(self) -> Process:
+        """Move the bytes of one collective after the other, in the order in which devices start them."""
+        engine = self._engine
+        for step in range(10**9):
+            self._collectives = {key: one for key, one in self._collectives.items() if key[0] >= step - 1}
+            for key, size, count in self._exchange.sequence(step):
+                collective = self._collective(key)
+                yield collective.ready
+                yield Activity(count * (c.COLLECTIVE_SECONDS + self._exchange.hops(key) * self._ring.hop))
+                self._moving = True
+                yield self._moved(size, "ring", self._ring)
+                self._moving = False
+                self.ring_bytes += size
+                for rank, meter in enumerate(self.meters):
+                    self._pending[rank] -= 1
+                    meter.off(engine.now)
+                engine.arrive(collective.done)
+
+    def _sharded_batch(self, rank: int, step: int, batch: int, noise: float) -> Process:
+        """Compute one batch with sharded weights: each group's are gathered for each pass, one group ahead."""
+        work, count = self._work[rank], len(self._work[rank].groups)
+        last = batch == self.spec.accumulation - 1
+        order = (("gather", range(count)), ("regather", range(count - 1, -1, -1)))
+        for what, indices in order:
+            self._send(rank, (step, batch, what, indices[0]))
+            for place, index in enumerate(indices):
+                if place + 1 < count:
+                    self._send(rank, (step, batch, what, indices[place + 1]))
+                yield from self._wait(rank, (step, batch, what, index))
+                group = work.groups[index]
+                seconds = group.forward if what == "gather" else group.backward
+                yield from self._compute(rank, seconds * noise, group.memory)
+                if what == "regather" and last:
+                    self._send(rank, (step, batch, "reduce", index))
+
+    # --- DP: one process, all devices
+
+    def _dp(self) -> Process:
+        """Do steps of DP: samples, weights and gradients go through the first device, and nothing overlaps."""
+        spec, first, count = self.spec, self.accelerators[0], self.spec.devices
+        sample_bytes = spec.batch * self._costs.device_bytes
+        groups = [work.groups for work in self._work]
+        modules = sum(layer.operations for layer in self._costs.layers) / 2
+        launches = sum(group.launch[0] for group in groups[0])
+        for step in range(10**9):
+            noises = [math.exp(self._random.gauss(0, c.STEP_SPREAD)) for _ in range(count)]
+            for _ in range(spec.accumulation):
+                yield from self._take(0)
+                began = self._engine.now
+                for number, other in enumerate(self.accelerators[1:], 1):
+                    yield self._moved(sample_bytes, f"scatter/{number}", self.links.edge(first, other, (first, other)))
+                self.meters[0].copied += self._engine.now - began
+                yield from self._dp_exchange(modules * count * c.REPLICA_SECONDS)
+                # Python starts the forward pass of one device after the other; backward, each has a thread of its own.
+                yield from self._dp_pass([sum(one.forward for one in own) for own in groups], noises, launches * count)
+                yield from self._dp_pass([sum(one.backward for one in own) for own in groups], noises, 0.0)
+                yield from self._dp_exchange(0.0)
+            began = self._engine.now
+            yield from self._compute(0, self._work[0].optimiser, 1.0)
+            self.meters[0].optimised += self._engine.now - began
+            yield from self._end_step(0, step)
+
+    def _dp_pass(self, seconds: list[float], noises: list[float], launches: float) -> Process:
+        """Compute on all devices at once, and go on when the last has ended and all has been launched."""
+        done = Gate(len(seconds))
+        for rank, own in enumerate(seconds):
+            self._engine.start(self._dp_part(rank, own * noises[rank], done))
+        began = self._engine.now
+        yield done
+        if launches > self._engine.now - began:
+            yield Activity(launches - (self._engine.now - began))
+
+    def _dp_part(self, rank: int, seconds: float, done: Gate) -> Process:
+        own = self._work[rank].groups
+        yield from self._compute(rank, seconds, sum(one.memory for one in own) / len(own))
+        self._engine.arrive(done)
+
+    def _dp_exchange(self, seconds: float) -> Process:
+        """Send all weights from the first device, or gather gradients there: each edge carries them once."""
+        began = self._engine.now
+        size = 4.0 * self._costs.parameters
+        for meter in self.meters:
+            meter.on(began)
+        yield Activity(seconds + c.COLLECTIVE_SECONDS + self.spec.devices * self._ring.hop)
+        yield self._moved(size, "ring", self._ring)
+        self.ring_bytes += size * (self.spec.devices - 1) / self.spec.devices
+        for meter in self.meters:
+            meter.off(self._engine.now)
+            meter.exposed += self._engine.now - began
+
+
+CollectiveKey = tuple[int, int, str, int]  # step, batch, what it does, group of layers
+
+
+class Exchange:
+    """The collectives of a step: `after` are the groups of layers after whose backward pass gradients are sent."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        n = spec.devices
+        layers = layers_of(spec)
+        self._way = (n - 1) / n  # of a tensor, the part that each device sends in one way round
+        gradient, weight = VALUE_BYTES[spec.gradient], VALUE_BYTES[spec.precision]
+        self._weights = [self._way * weight * layer.parameters for layer in layers]
+        self._sizes: dict[int, tuple[float, float]] = {}  # bytes that each device sends, messages; by group
+        waiting = 0.0
+        for index in reversed(range(len(layers))):
+            waiting += gradient * layers[index].parameters
+            if spec.strategy == "sharded":
+                self._sizes[index] = (self._way * waiting, 1.0)
+                waiting = 0.0
+                continue
+            count = waiting // spec.bucket_bytes if index else math.ceil(waiting / spec.bucket_bytes)
+            if count:
+                sent = min(waiting, count * spec.bucket_bytes)
+                self._sizes[index] = (2 * self._way * sent, float(count))
+                waiting -= sent
+        self.after = tuple(self._sizes)
+
+    def hops(self, key: CollectiveKey) -> int:
+        """Return the hops of a ring that the messages of a collective make."""
+        once = self._spec.devices - 1
+        return 2 * once if key[2] == "reduce" and self._spec.strategy == "ddp" else once
+
+    def sequence(self, step: int) -> Iterator[tuple[CollectiveKey, float, float]]:
+        """Yield the collectives of a step as devices start them: key, bytes that each sends, messages."""
+        if self._spec.strategy == "ddp":
+            for index in self.after:
+                yield (step, 0, "reduce", index), *self._sizes[index]
+            return
+        groups, batches = len(self._weights), self._spec.accumulation
+        for batch in range(batches):
+            for index in range(groups):
+                yield (step, batch, "gather", index), self._weights[index], 1.0
+            yield (step, batch, "regather", groups - 1), self._weights[-1], 1.0
+            for index in reversed(range(groups)):
+                if index:
+                    yield (step, batch, "regather", index - 1), self._weights[index - 1], 1.0
+                if batch == batches - 1:
+                    yield (step, batch, "reduce", index), *self._sizes[index]
