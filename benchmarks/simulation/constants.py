@@ -13,16 +13,20 @@ from benchmarks.model.reference_data import GB
 
 # --- Arithmetic. Fitted to the published rates of one V100 (PUBLISHED_RATES), the geometric mean of a network's rows.
 # Share of the peak rate that kernels reach once they are large: of matrix units (fp16), of fp32 units.
-HALF_REACHED: Final[Mapping[str, float]] = {"transformer": 0.42, "convolution": 0.42, "depthwise": 0.42}
+HALF_REACHED: Final[Mapping[str, float]] = {"transformer": 0.51, "convolution": 0.29, "depthwise": 0.29}
+# BERT-large in fp32; convolutions in fp32 by no rate at hand (assumed: Winograd saves some of their products).
 SINGLE_REACHED: Final[Mapping[str, float]] = {"transformer": 0.50, "convolution": 0.60, "depthwise": 0.60}
-MEMORY_REACHED: Final = 0.78  # of the memory's rate: STREAM on a V100 reaches 750 to 790 of 900 GB/s
+# Share of the memory's rate: STREAM on a V100 reaches 700 to 790 of 900 GB/s; depthwise kernels by EfficientNet-B0.
+MEMORY_REACHED: Final[Mapping[str, float]] = {"transformer": 0.78, "convolution": 0.78, "depthwise": 0.35}
 MEMORY_PASSES: Final = (2.0, 3.0)  # a kept value is written and read forward, read and its gradient moved backward
 RAMP_SECONDS: Final = 6e-6  # a kernel fills and drains the device: it reaches its rate only if it is long
 # PyTorch starts an operation in 5 to 10 us; the process cannot run ahead for ever.
 LAUNCH_SECONDS: Final = 8e-6
 BACKWARD_OPERATIONS: Final = 2.0  # kernels backward for each forward
 COMPILED_OPERATIONS, COMPILED_BYTES = 0.45, 0.75  # assumed: fused kernels are fewer and keep less
-CPU_REACHED, CPU_MEMORY_REACHED = 0.5, 0.5  # assumed: of a core's vector units, of the host's memory
+# Of a core's vector units and of the host's memory, by the steps measured on four cores.
+CPU_REACHED: Final[Mapping[str, float]] = {"transformer": 0.37, "convolution": 0.38, "depthwise": 0.15}
+CPU_MEMORY_REACHED: Final = 0.5
 CPU_OPERATION_SECONDS: Final = 20e-6
 # Values of fp32 that an optimiser reads and writes for a parameter, and kernels for a tensor, one after the other.
 OPTIMISER_BYTES: Final[Mapping[str, float]] = {"convolution": 20.0, "depthwise": 20.0, "transformer": 28.0}
@@ -47,10 +51,13 @@ RING_TOUCHES: Final = 3.0  # accesses of memory for each byte that a ring moves:
 # DP: one interpreter copies the module tree for each device each step (assumed: Python objects and tensors).
 REPLICA_SECONDS: Final = 15e-6
 
-# --- Input. The published MobileNetV2 is bound by its loaders: 3268 images a second from eight GPUs with four each.
-IMAGE_SECONDS: Final = 32 / 3268  # a core, for one image of 224 x 224: decode, crop, resize, normalise
+# --- Input. Pillow takes 1.6 ms of a current server's core for an image of ImageNet (0.9 to decode 103 kB, 0.7 to crop,
+# resize and normalise), measured; a core of 2017 three times as long (assumed). 40 of them would feed 8300 images a
+# second; the published host fed 3268 with unknown cores.
+IMAGE_SECONDS: Final = 4.8e-3  # of 224 x 224
 IMAGE_PIXELS: Final = 224.0**2
-SCENE_FACTOR: Final = 0.35  # a larger image costs less a pixel: it is not cropped out of a larger file (assumed)
+SCENE_SECONDS: Final = 27e-3  # of 640 x 640: four images of COCO are decoded into one, which is warped
+SCENE_PIXELS: Final = 640.0**2
 TOKEN_SECONDS: Final = 2e-4 / 384  # of a core for one token: look up and collate (assumed)
 SAMPLE_SPREAD: Final = 0.5  # relative, of the cost of one sample (file sizes of ImageNet)
 PREFETCHED: Final = 2  # batches that a loader's process prepares ahead (PyTorch's prefetch_factor)

@@ -27,6 +27,10 @@ class Route:
     limit: float = float("inf")
     kind: str = "pcie"
 
+    def slowest(self, capacities: Mapping[str, float]) -> float:
+        """Return what one transfer reaches where nothing else is on its way."""
+        return min([self.limit, *(capacities[name] / weight for name, weight in self.path.items())])
+
     @property
     def hop(self) -> float:
         return HOP_SECONDS[self.kind]

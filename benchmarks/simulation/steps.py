@@ -12,6 +12,7 @@ from benchmarks.simulation.engine import Engine, Gate, Process
 from benchmarks.simulation.links import CORES
 from benchmarks.simulation.result import StepSimulation, TimelinePoint
 from benchmarks.simulation.training import WARMUP_STEPS, TrainingRun
+from benchmarks.simulation.work import sample_seconds
 from hostwire.training import Spec
 
 TIMELINE_POINTS = 60
@@ -68,7 +69,7 @@ class _Watch:
         for meter in run.meters:
             meter.reset(run.now)
         self._carried = dict(run.carried)
-        self._decoded, self._sent = run.cores_used[-1][1], run.ring_bytes
+        self._sent = run.ring_bytes
         yield run.end_of(WARMUP_STEPS + self._steps - 1)
         for meter in run.meters:
             meter.settle(run.now)
@@ -90,7 +91,8 @@ class _Watch:
 
         bytes_each = self._device_bytes((run.ring_bytes - self._sent) / count)
         outside = [device.name for device in run.accelerators if device.place != LOCAL]
-        decoded = run.cores_used[-1][1] - self._decoded
+        # What the devices take, not what loaders prepare ahead.
+        decoded = count * spec.global_batch * sample_seconds(spec)
         return StepSimulation(
             step_seconds=statistics.median(steps),
             steps=steps,

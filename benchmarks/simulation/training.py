@@ -5,32 +5,29 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterator
 
-from benchmarks.model.features import VALUE_BYTES, accelerators_used, costs_of
-from benchmarks.model.reference_data import DATA_SETS, DEFAULT_DATA_SET, UNKNOWN_DEVICE, device_datasheet
+from benchmarks.model.features import accelerators_used, costs_of
+from benchmarks.model.reference_data import (
+    DATA_SETS,
+    DEFAULT_DATA_SET,
+    UNKNOWN_DEVICE,
+    WORKLOAD_FAMILY,
+    device_datasheet,
+)
 from benchmarks.model.topology import Topology
 from benchmarks.simulation import constants as c
 from benchmarks.simulation.engine import Activity, Engine, Gate, Process
+from benchmarks.simulation.exchange import Collective, CollectiveKey, Exchange
 from benchmarks.simulation.links import CORES, HostLinks, Route
 from benchmarks.simulation.result import DeviceMeter
-from benchmarks.simulation.work import cpu_work, gpu_work, layers_of, sample_seconds
+from benchmarks.simulation.work import cpu_work, gpu_work, sample_seconds
 from hostwire.training import Spec
 
 WARMUP_STEPS = 1
 
 
-class Collective:
-    """One operation of the exchange: `ready` once all devices have started it, then `done`."""
-
-    __slots__ = ("done", "ready")
-
-    def __init__(self, devices: int) -> None:
-        self.ready, self.done = Gate(devices), Gate()
-
-
 class TrainingRun:
-    """One run on an engine; `background` runs go on until the engine stops."""
+    """One run on an engine; it goes on until the engine stops."""
 
     def __init__(self, engine: Engine, spec: Spec, topology: Topology, *, name: str, seed: int, cold: bool) -> None:
         self.spec, self.topology, self._engine, self._name = spec, topology, engine, name
@@ -38,6 +35,7 @@ class TrainingRun:
         self.links = HostLinks(topology, self.accelerators, name)
         self._costs = costs_of(spec)
         self._exchange = Exchange(spec)
+        self._family = WORKLOAD_FAMILY[spec.workload]
         self._several = spec.devices > 1 and spec.strategy in ("ddp", "sharded")
         self._random = random.Random(f"{spec.hash}/{name}/{seed}")  # noqa: S311 - noise, not a secret
         self.ranks = 1 if spec.strategy == "dp" else spec.devices
@@ -54,7 +52,9 @@ class TrainingRun:
         self._collectives: dict[CollectiveKey, Collective] = {}
         self._moving = False  # bytes of the exchange are on their way
         self._pending = [0] * spec.devices  # kernels of the exchange on each device
-        self._queue = [0] * self.ranks
+        self._read_bytes = self._bytes_to_read(cold=cold)
+        # Queues of loaders that keep up are full, as they are after some time; those of others are empty.
+        self._queue = [c.PREFETCHED * spec.loader_workers if self._loaders_keep_up() else 0] * self.ranks
         self._filled: list[Gate] = [Gate() for _ in range(self.ranks)]
         self._space: list[Gate] = [Gate() for _ in range(self.ranks)]
         self._ends: defaultdict[int, Gate] = defaultdict(lambda: Gate(self.ranks))
@@ -62,7 +62,6 @@ class TrainingRun:
         self.ended: list[float] = []  # time of the end of each step
         self.cores_used: list[tuple[float, float]] = [(0.0, 0.0)]  # core-seconds of the loaders until a time
         self._decoded = 0.0
-        self._read_bytes = self._bytes_to_read(cold=cold)
 
     def begin(self) -> None:
         """Start all processes of the run."""
@@ -101,6 +100,20 @@ class TrainingRun:
         data = DATA_SETS.get(self.spec.workload, DEFAULT_DATA_SET)
         missing = 1.0 if cold else max(0.0, 1 - 0.8 * self.topology.memory_bytes / data.bytes)
         return self._samples() * self._costs.input_bytes * missing
+
+    def _loaders_keep_up(self) -> bool:
+        """Whether loaders are likely faster than the devices."""
+        spec = self.spec
+        workers = min(spec.loader_workers, self.topology.cores / self.ranks)
+        if not workers:
+            return False
+        backward = [sum(group.backward for group in work.groups) for work in self._work]
+        forward = [sum(group.forward for group in work.groups) for work in self._work]
+        exchanged = sum(size for _, size, _ in self._exchange.sequence(0)) / self._ring.slowest(self.links.capacities())
+        device = max(forward) + max(max(backward), self._several * exchanged / spec.accumulation)
+        loading = self._samples() * sample_seconds(spec) / workers
+        reading = self.ranks * self._read_bytes / self.links.read().slowest(self.links.capacities())
+        return max(loading, reading) < device
 
     def _samples(self) -> int:
         """Return the samples of a batch that one process takes."""
@@ -195,7 +208,10 @@ class TrainingRun:
                     copies = 0.0
                     if several and last:
                         copies = (
-                            c.BUCKET_PASSES * 4 * group.gradients / (self._facts[rank].memory_rate * c.MEMORY_REACHED)
+                            c.BUCKET_PASSES
+                            * 4
+                            * group.gradients
+                            / (self._facts[rank].memory_rate * c.MEMORY_REACHED[self._family])
                         )
                     yield from self._compute(rank, group.backward * noise + copies, group.memory)
                     if several and last and index in self._exchange.after:
@@ -326,54 +342,3 @@ class TrainingRun:
         for meter in self.meters:
             meter.off(self._engine.now)
             meter.exposed += self._engine.now - began
-
-
-CollectiveKey = tuple[int, int, str, int]  # step, batch, what it does, group of layers
-
-
-class Exchange:
-    """The collectives of a step: `after` are the groups of layers after whose backward pass gradients are sent."""
-
-    def __init__(self, spec: Spec) -> None:
-        self._spec = spec
-        n = spec.devices
-        layers = layers_of(spec)
-        self._way = (n - 1) / n  # of a tensor, the part that each device sends in one way round
-        gradient, weight = VALUE_BYTES[spec.gradient], VALUE_BYTES[spec.precision]
-        self._weights = [self._way * weight * layer.parameters for layer in layers]
-        self._sizes: dict[int, tuple[float, float]] = {}  # bytes that each device sends, messages; by group
-        waiting = 0.0
-        for index in reversed(range(len(layers))):
-            waiting += gradient * layers[index].parameters
-            if spec.strategy == "sharded":
-                self._sizes[index] = (self._way * waiting, 1.0)
-                waiting = 0.0
-                continue
-            count = waiting // spec.bucket_bytes if index else math.ceil(waiting / spec.bucket_bytes)
-            if count:
-                sent = min(waiting, count * spec.bucket_bytes)
-                self._sizes[index] = (2 * self._way * sent, float(count))
-                waiting -= sent
-        self.after = tuple(self._sizes)
-
-    def hops(self, key: CollectiveKey) -> int:
-        """Return the hops of a ring that the messages of a collective make."""
-        once = self._spec.devices - 1
-        return 2 * once if key[2] == "reduce" and self._spec.strategy == "ddp" else once
-
-    def sequence(self, step: int) -> Iterator[tuple[CollectiveKey, float, float]]:
-        """Yield the collectives of a step as devices start them: key, bytes that each sends, messages."""
-        if self._spec.strategy == "ddp":
-            for index in self.after:
-                yield (step, 0, "reduce", index), *self._sizes[index]
-            return
-        groups, batches = len(self._weights), self._spec.accumulation
-        for batch in range(batches):
-            for index in range(groups):
-                yield (step, batch, "gather", index), self._weights[index], 1.0
-            yield (step, batch, "regather", groups - 1), self._weights[-1], 1.0
-            for index in reversed(range(groups)):
-                if index:
-                    yield (step, batch, "regather", index - 1), self._weights[index - 1], 1.0
-                if batch == batches - 1:
-                    yield (step, batch, "reduce", index), *self._sizes[index]

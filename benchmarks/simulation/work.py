@@ -73,14 +73,20 @@ def gpu_work(spec: Spec, facts: DeviceDatasheet) -> DeviceWork:
     peak = {"fp32": facts.single, "fp16": facts.half, "bf16": facts.bf16}[spec.precision]
     tensor = peak > 1.5 * facts.single
     reached = peak * (c.HALF_REACHED if tensor else c.SINGLE_REACHED)[family]
-    memory_rate = facts.memory_rate * c.MEMORY_REACHED
+    memory_rate = facts.memory_rate * c.MEMORY_REACHED[family]
     return _work(spec, reached, memory_rate, c.LAUNCH_SECONDS, c.RAMP_SECONDS)
 
 
 def cpu_work(spec: Spec, cores: float) -> DeviceWork:
     """Return the work of one batch in a process of the CPU that has these cores."""
     memory_rate = HOST_MEMORY_RATE * c.CPU_MEMORY_REACHED / spec.devices
-    return _work(spec, CORE_RATE * cores * c.CPU_REACHED, memory_rate, c.CPU_OPERATION_SECONDS, 0.0)
+    return _work(
+        spec,
+        CORE_RATE * cores * c.CPU_REACHED[WORKLOAD_FAMILY[spec.workload]],
+        memory_rate,
+        c.CPU_OPERATION_SECONDS,
+        0.0,
+    )
 
 
 def _work(spec: Spec, reached: float, memory_rate: float, launch: float, ramp: float) -> DeviceWork:
@@ -124,5 +130,6 @@ def sample_seconds(spec: Spec) -> float:
     if WORKLOAD_FAMILY[spec.workload] == "transformer":
         return c.TOKEN_SECONDS * float(spec.options.get("sequence", 384))
     side = float(spec.options.get("image", USUAL_SIDES.get(spec.workload, 224)))
-    factor = c.SCENE_FACTOR if spec.workload == "yolov5l" else 1.0
-    return c.IMAGE_SECONDS * side**2 / c.IMAGE_PIXELS * factor
+    if spec.workload == "yolov5l":
+        return c.SCENE_SECONDS * side**2 / c.SCENE_PIXELS
+    return c.IMAGE_SECONDS * side**2 / c.IMAGE_PIXELS
