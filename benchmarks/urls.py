@@ -8,6 +8,7 @@ urlpatterns = [
     path("sweeps/", include("benchmarks.sweeps.urls")),
     path("records/", include("benchmarks.records.urls")),
     path("figures/", include("benchmarks.figures.urls")),
+    path("experiment/", include("benchmarks.experiment.urls")),
     path("recommend/", include("benchmarks.recommend.urls")),
     path("deploy/", include("benchmarks.deploy.urls")),
     path("", include("benchmarks.runs.urls")),

@@ -14,7 +14,7 @@ from rest_framework.views import APIView
 
 from accounts.access import person_of
 from benchmarks.figures.catalogue import TIME_SCALES, figure_availability
-from benchmarks.figures.charts import Chart, ChartAxis, ChartLine, ChartMark
+from benchmarks.figures.charts import Chart, ChartAxis, ChartBound, ChartLine, ChartMark
 from benchmarks.figures.comparison import ComparedFact, ComparedResult, RelativeValue, compare_runs
 from benchmarks.figures.presentation import chart_json, comparison_json
 from benchmarks.figures.rows import MARK_SOURCES
@@ -101,6 +101,7 @@ ChartSerializer = dataclass_serializer(
     marks=MarkSerializer(many=True),
     lines=FigureLineSerializer(many=True),
     ideals=MarkSerializer(many=True),
+    bounds=dataclass_serializer(ChartBound, "ChartBound")(many=True),
     provenances=serializers.ListField(child=serializers.ChoiceField(choices=list(MARK_SOURCES))),
 )
 

@@ -17,6 +17,7 @@ from core.language import _, _n, english, gettext_noop
 from core.text import natural_key
 
 TableCell = str | float | int | None
+Relation = Literal["<", ">", "≈"]  # of what was published to a value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +62,25 @@ class ChartLine:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChartBound:
+    """What was published of a place of the x axis, or of a `group` there, without a value: 'below 1.05', 'about 2'."""
+
+    x: str
+    relation: Relation
+    value: float
+    group: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"{self.relation} {self.value:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Chart:
     """One chart: marks by category or number (bars, points), or lines over the common places `at`.
 
     `interval` defines low and high, `counts` the count of a mark. `ideals` are lines of linear scaling by group, not
-    figures of runs. `notes` are sentences on omissions, with reasons.
+    figures of runs. `bounds` are published limits of a bar chart. `notes` are sentences on omissions, with reasons.
     """
 
     name: str
@@ -81,6 +96,7 @@ class Chart:
     at: tuple[float, ...] = ()
     lines: tuple[ChartLine, ...] = ()
     ideals: tuple[ChartMark, ...] = ()
+    bounds: tuple[ChartBound, ...] = ()
     notes: tuple[str, ...] = ()
     baseline: str = ""  # the group that the others are compared with
     baselines: tuple[str, ...] = ()  # those that it could be
@@ -93,6 +109,7 @@ class Chart:
     def sources(self) -> tuple[MarkSource, ...]:
         """The provenances of its marks, in a fixed order."""
         found = {one.provenance for one in self.marks} | {one.provenance for one in self.lines}
+        found |= {"published"} if self.bounds else set()
         return tuple(source for source in MARK_SOURCES if source in found)
 
     @property
@@ -123,6 +140,8 @@ class Chart:
                 one.count or None,
                 len(one.runs) or None,
             )
+        for bound in self.bounds:
+            yield (bound.group, bound.x, "published", bound.words, None, None, None, None)
 
     def with_notes(self, *sentences: str) -> Chart:
         """Return a copy with additional notes; empty ones are dropped."""

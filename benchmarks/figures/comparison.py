@@ -29,6 +29,7 @@ from benchmarks.figures.rows import (
 from benchmarks.figures.utilisation import DISPLAY_UNITS
 from benchmarks.model import ModelError, link_tables, predict, prior
 from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_WORKLOADS, paper_cells, paper_spec
+from benchmarks.model.paper_study import FALCON_GPUS, HYBRID_GPUS, LOCAL_GPUS, VARIANTS
 from benchmarks.model.prediction import Prediction
 from benchmarks.model.step_time import LINK_UNITS
 from benchmarks.model.topology import LOCAL, Topology
@@ -369,18 +370,19 @@ def _published_rows(figure: str, language: str) -> list[RunData]:
             spec=spec,
             topology=topology,
         )
-        for number, (spec, topology) in enumerate(_published_cells(figure))
+        for number, (spec, topology) in enumerate(published_cells(figure))
     ]
     return predict_runs(rows)[0]
 
 
-def _published_cells(figure: str) -> Iterable[tuple[Spec, Topology]]:
-    changed, falcon = msgspec.structs.replace, PAPER_TOPOLOGIES["falconGPUs"]
+def published_cells(figure: str) -> Iterable[tuple[Spec, Topology]]:
+    """Yield what a figure predicts where it lacks runs: published workloads in published configurations."""
+    changed, falcon = msgspec.structs.replace, PAPER_TOPOLOGIES[FALCON_GPUS]
     if figure == "software":
-        for strategy, precision in product(("dp", "ddp", "sharded"), ("fp32", "fp16")):
-            yield changed(paper_spec("bert_large"), strategy=strategy, precision=precision), falcon
+        for variant, place in product(({}, *VARIANTS.values()), (LOCAL_GPUS, HYBRID_GPUS, FALCON_GPUS)):
+            yield changed(paper_spec("bert_large"), **variant), PAPER_TOPOLOGIES[place]
     elif figure == "gpu-to-gpu":
-        yield spec_of(PAIR_WORKLOAD, "paper", {}), PAPER_TOPOLOGIES["hybridGPUs"]  # it has pairs of all classes
+        yield spec_of(PAIR_WORKLOAD, "paper", {}), PAPER_TOPOLOGIES[HYBRID_GPUS]  # it has pairs of all classes
     elif figure == "scaling":
         for workload, devices in product(PAPER_WORKLOADS, (1, 2, 4, 8)):
             strategy = "ddp" if devices > 1 else "single"
@@ -409,6 +411,8 @@ def _predicted_run(row: RunData, prediction: Prediction) -> RunData:
             samples_per_second=_predicted_statistic(prediction.samples_per_second, "1/s"),
             readings={
                 "utilisation": _predicted_statistic(prediction.utilisation, "share"),
+                "memory_share": _predicted_statistic(prediction.memory_share_busy, "share"),
+                "cpu": _predicted_statistic(prediction.cpu_share, "share"),
                 "memory_used": _predicted_statistic(prediction.memory_bytes, "B"),
                 "pcie_to": _predicted_statistic(to / devices, "B/s"),
                 "pcie_from": _predicted_statistic(back / devices, "B/s"),

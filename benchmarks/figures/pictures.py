@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.figures.catalogue import FigureAvailability, FigureOptions
-from benchmarks.figures.charts import Chart, ChartMark
+from benchmarks.figures.charts import Chart, ChartBound, ChartMark
 from benchmarks.figures.comparison import published_predictions
 from benchmarks.figures.rows import MarkSource, RunData
 
@@ -16,6 +16,7 @@ WIDTH, HEIGHT = 240.0, 80.0
 EDGE: Final = 3.0  # of the viewport, that nothing is drawn on
 BAR_SHARE: Final = 0.85  # of the place of a bar
 PLACE_GAP: Final = 0.9  # between two places of the x axis, in bars
+WIDEST: Final = 24.0  # of the place of a bar
 SHADES: Final = 5  # of groups; more repeat
 PICTURED_RUNS: Final = 6
 
@@ -47,22 +48,23 @@ def chart_picture(chart: Chart) -> ChartPicture | None:
     if chart.is_empty:
         return None
     if chart.kind == "bars":
-        top = max([one.value for one in chart.marks] + ([1.0] if chart.baseline else [])) or 1.0
+        top = max([one.value for one in (*chart.marks, *chart.bounds)] + ([1.0] if chart.baseline else [])) or 1.0
         scale = (HEIGHT - 2 * EDGE) / top
         return ChartPicture(
             chart=chart,
-            shapes=tuple(_bars(chart.marks, scale)),
+            shapes=tuple(_bars(chart.marks, chart.bounds, scale)),
             baseline=round(HEIGHT - EDGE - scale, 1) if chart.baseline else None,
         )
     return ChartPicture(chart=chart, shapes=tuple(_lines(chart)))
 
 
-def _bars(marks: Sequence[ChartMark], scale: float) -> Iterator[PictureShape]:
+def _bars(marks: Sequence[ChartMark], bounds: Sequence[ChartBound], scale: float) -> Iterator[PictureShape]:
     groups = list(dict.fromkeys(one.group for one in marks))
     places = list(dict.fromkeys(one.x for one in marks))
-    unit = (WIDTH - 2 * EDGE) / (len(marks) + PLACE_GAP * (len(places) - 1))
+    unit = min(WIDEST, (WIDTH - 2 * EDGE) / (len(marks) + PLACE_GAP * (len(places) - 1)))
     at = EDGE
     for place in places:
+        begin = at
         for one in (mark for mark in marks if mark.x == place):
             yield PictureShape(
                 shade=groups.index(one.group) % SHADES,
@@ -73,6 +75,10 @@ def _bars(marks: Sequence[ChartMark], scale: float) -> Iterator[PictureShape]:
                 height=round(one.value * scale, 1),
             )
             at += unit
+        for bound in (one for one in bounds if one.x == place):
+            up = HEIGHT - EDGE - bound.value * scale
+            points = f"{begin:.1f},{up:.1f} {at - unit * (1 - BAR_SHARE):.1f},{up:.1f}"
+            yield PictureShape(shade=0, provenance="published", points=points)
         at += PLACE_GAP * unit
 
 

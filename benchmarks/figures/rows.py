@@ -243,7 +243,7 @@ def configuration_labels(rows: Sequence[RunData]) -> dict[str, str]:
         alike[configuration_label(row.topology)].append(row)
     found: dict[str, str] = {}
     for label, same in alike.items():
-        hardware = {row.id: _hardware(row.topology) for row in same}
+        hardware = {row.id: hardware_labels(row.topology) for row in same}
         differ = [len({parts[place] for parts in hardware.values()}) > 1 for place in range(4)]
         for row in same:
             besides = [
@@ -253,7 +253,7 @@ def configuration_labels(rows: Sequence[RunData]) -> dict[str, str]:
     return found
 
 
-def _hardware(topology: Topology | None) -> tuple[str, str, str, str]:
+def hardware_labels(topology: Topology | None) -> tuple[str, str, str, str]:
     """Return the models of accelerators, their slowest link, the fabric of local ones, and the storage."""
     if topology is None:
         return "", "", "", ""

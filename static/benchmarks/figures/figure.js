@@ -94,6 +94,7 @@ class FigureChart {
     }));
     this.places = this.data.kind === "bars" ? [...new Set(this.data.marks.map(({ x }) => x))] : [];
     this.buildLegend();
+    this.buildBoundsLegend();
     this.buildKey();
     this.paintLegend();
     if (matchMedia("(max-width: 700px)").matches) figure.querySelector("details").open = false; // it is long there
@@ -119,6 +120,17 @@ class FigureChart {
       });
       this.legend.append(element("li", {}, button));
     }
+  }
+
+  /** Name the line of published limits. */
+  buildBoundsLegend() {
+    if (!this.data.bounds.length) return;
+    const sample = svgElement(
+      "svg",
+      { viewBox: "0 0 22 14", "aria-hidden": "true" },
+      svgElement("path", { d: "M0 7h22", stroke: "currentColor", "stroke-dasharray": DASHES.longdash }),
+    );
+    this.legend.append(element("li", { className: "chart-bound" }, sample, _("published limit")));
   }
 
   /** Build the list of what the numbers below the axis mean, shown where names are too long for it. */
@@ -253,7 +265,29 @@ class FigureChart {
         },
       };
     });
-    return [...traces, ...this.ideals(shown, ink)];
+    return [...traces, ...this.ideals(shown, ink), ...this.bounds(shown, ink)];
+  }
+
+  /** Published limits, each over the bars of its place. */
+  bounds(shown, ink) {
+    return this.data.bounds.flatMap(({ x, relation, value, group }) => {
+      const places = shown.map(({ key }) => this.bars?.at.get(`${key}\n${x}`)).filter((at) => at !== undefined);
+      if (!places.length) return [];
+      const name = `${LABELS.published}: ${escapeMarkup(group)} ${relation} ${formatDigits(value)}`;
+      return {
+        type: "scatter",
+        mode: "lines+text",
+        name,
+        x: [Math.min(...places) - 0.5, Math.max(...places) + 0.5],
+        y: [value, value],
+        line: { color: ink.text, dash: "9px,3px", width: 2 },
+        text: ["", `${relation} ${formatDigits(value)}`],
+        textposition: "middle right",
+        textfont: { color: ink.text },
+        hovertemplate: `${wrapMarkup(x, HOVERED)}<br>${name}<extra></extra>`,
+        showlegend: false,
+      };
+    });
   }
 
   /** Lines of results in proportion: not of runs, so without signs and intervals. */
@@ -393,10 +427,15 @@ const visibilityObserver = new IntersectionObserver(
   { rootMargin: "300px" },
 );
 
-for (const figure of document.querySelectorAll("[data-figure]")) {
-  charts.push(new FigureChart(figure));
-  visibilityObserver.observe(figure);
+/** Show the figures of a part of the page, which came with it or later. */
+export function showFigures(part) {
+  for (const figure of part.querySelectorAll("[data-figure]")) {
+    charts.push(new FigureChart(figure));
+    visibilityObserver.observe(figure);
+  }
 }
+
+showFigures(document);
 
 function redraw() {
   for (const chart of charts) if (chart.drawn) chart.draw();

@@ -1,0 +1,1 @@
+"""The published experiment: its workloads, configurations, tables and figures beside what is predicted and run here."""

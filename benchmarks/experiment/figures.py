@@ -1,0 +1,185 @@
+"""The published experiment's Table IV and Figures 9 to 16, drawn of runs and predictions by the charts of figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Final
+
+from benchmarks.experiment.published import PRECISION, RELATIVE_TIME, TRAFFIC, UTILISATION
+from benchmarks.figures.bandwidth import BOTH, gpu_pair_charts, traffic_by_workload
+from benchmarks.figures.charts import Chart, ChartBound, ChartMark, sort_marks
+from benchmarks.figures.rows import FALCON_NVME as FALCON_NVME_STORAGE
+from benchmarks.figures.rows import LOCAL_NVME as LOCAL_NVME_STORAGE
+from benchmarks.figures.rows import RunData, configuration_label
+from benchmarks.figures.training import time_by_configuration, time_by_software, time_by_storage
+from benchmarks.figures.utilisation import reading_over_time, use_by_configuration
+from benchmarks.model import paper_rows
+from benchmarks.model.calibration import PAPER_WORKLOADS
+from benchmarks.model.paper_study import FALCON_GPUS, FALCON_NVME, HYBRID_GPUS, LOCAL_GPUS, LOCAL_NVME
+from benchmarks.workloads.catalogue import workload_title
+from core.language import _, english, gettext_noop
+
+Rows = Sequence[RunData]
+GPU_CONFIGURATIONS: Final = (LOCAL_GPUS, HYBRID_GPUS, FALCON_GPUS)
+STORAGE_CONFIGURATIONS: Final = (LOCAL_GPUS, LOCAL_NVME, FALCON_NVME)
+BASE_VARIANT: Final = "DDP, FP32, batch 4"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentFigure:
+    """A published table or figure: `number` as published, `observations` the first letters of their keys.
+
+    `rows` is the name of the figure whose predictions it has, see `published_predictions`.
+    """
+
+    slug: str
+    number: str
+    title: str
+    observations: tuple[str, ...]
+    rows: str
+    draw: Callable[[Rows], tuple[Chart, ...]]
+
+
+def _in(rows: Rows, configurations: Sequence[str]) -> list[RunData]:
+    return [row for row in rows if configuration_label(row.topology) in configurations]
+
+
+def _pairs(rows: Rows) -> tuple[Chart, ...]:
+    return gpu_pair_charts(rows, published=True)
+
+
+def _over_time(rows: Rows) -> tuple[Chart, ...]:
+    return (reading_over_time(_in(rows, GPU_CONFIGURATIONS)),)
+
+
+def _use(*names: str) -> Callable[[Rows], tuple[Chart, ...]]:
+    def draw(rows: Rows) -> tuple[Chart, ...]:
+        found = [chart for chart in use_by_configuration(rows) if chart.name in names]
+        return tuple(
+            replace(chart, bounds=_utilisation_bounds(chart)) if chart.name == "gpu" else chart for chart in found
+        )
+
+    return draw
+
+
+def _utilisation_bounds(chart: Chart) -> tuple[ChartBound, ...]:
+    places = dict.fromkeys(str(mark.x) for mark in chart.marks)
+    return tuple(ChartBound(x=place, relation=">", value=UTILISATION) for place in places)
+
+
+def _relative_time(rows: Rows) -> tuple[Chart, ...]:
+    chart = time_by_configuration(_in(rows, GPU_CONFIGURATIONS), LOCAL_GPUS)
+    places = {mark.x for mark in chart.marks}
+    bounds = (
+        ChartBound(
+            x=workload_title(name),
+            relation=relation,
+            value=value,
+            group=FALCON_GPUS if relation == "≈" else "",
+        )
+        for name, (relation, value) in RELATIVE_TIME.items()
+    )
+    bounded = replace(chart, bounds=tuple(one for one in bounds if one.x in places))
+    return (_as_published(_with_joint_intervals(bounded)),)
+
+
+def _traffic(rows: Rows) -> tuple[Chart, ...]:
+    chart = traffic_by_workload(_in(rows, (FALCON_GPUS,)))
+    published = [
+        ChartMark(x=workload_title(name), group=_(BOTH), provenance="published", value=value, count=0)
+        for name, value in TRAFFIC.items()
+    ]
+    return (_as_published(replace(chart, marks=(*chart.marks, *published))),)
+
+
+def _storage(rows: Rows) -> tuple[Chart, ...]:
+    return (_as_published(_with_joint_intervals(time_by_storage(_in(rows, STORAGE_CONFIGURATIONS)))),)
+
+
+def _as_published(chart: Chart) -> Chart:
+    """Return a chart with its workloads in the published order."""
+    groups = dict.fromkeys(mark.group for mark in chart.marks)
+    return replace(chart, marks=sort_marks(chart.marks, list(map(workload_title, PAPER_WORKLOADS)), list(groups)))
+
+
+def _with_joint_intervals(chart: Chart) -> Chart:
+    """Return a chart of relative times whose predictions have intervals of steps drawn together, as the model has."""
+    known = _relative_predictions()
+    marks = (
+        replace(mark, value=one[0], low=one[1], high=one[2])
+        if mark.provenance == "predicted" and (one := known.get((str(mark.x), english(mark.group))))
+        else mark
+        for mark in chart.marks
+    )
+    return replace(chart, marks=tuple(marks))
+
+
+@cache
+def _relative_predictions() -> Mapping[tuple[str, str], tuple[float, float, float]]:
+    """Return time relative to localGPUs with its interval, by title of the workload, and configuration or storage."""
+    names = {LOCAL_NVME: LOCAL_NVME_STORAGE, FALCON_NVME: FALCON_NVME_STORAGE}
+    return {
+        (workload_title(row.workload), name): (1 + row.overhead, 1 + row.overhead_low, 1 + row.overhead_high)
+        for row in paper_rows()
+        if row.configuration != LOCAL_GPUS
+        for name in {row.configuration, names.get(row.configuration, row.configuration)}
+    }
+
+
+def _software(rows: Rows) -> tuple[Chart, ...]:
+    shown = _in([row for row in rows if row.workload == "bert_large"], GPU_CONFIGURATIONS)
+    chart = time_by_software(shown)
+    is_known = BASE_VARIANT in map(english, chart.baselines)
+    if is_known:
+        chart = time_by_software(shown, BASE_VARIANT)
+    places = dict.fromkeys(str(mark.x) for mark in chart.marks)
+    bounds = tuple(
+        ChartBound(x=place, relation="<", value=value, group=gettext_noop("FP16"))
+        for place in places
+        for name, value in PRECISION.items()
+        if place.endswith(name)
+    )
+    return (replace(chart, bounds=bounds if is_known else ()),)
+
+
+_FIGURES = (
+    ExperimentFigure(
+        slug="table-4", number=gettext_noop("Table IV"), title=gettext_noop("Bandwidth and latency between two GPUs"),
+        observations=(), rows="gpu-to-gpu", draw=_pairs,
+    ),
+    ExperimentFigure(
+        slug="figure-9", number=gettext_noop("Figure 9"), title=gettext_noop("GPU utilisation over a run"),
+        observations=("O7",), rows="", draw=_over_time,
+    ),
+    ExperimentFigure(
+        slug="figure-10", number=gettext_noop("Figure 10"), title=gettext_noop("Use of GPUs and their memory"),
+        observations=("O5", "O6", "O9"), rows="resources", draw=_use("gpu", "gpu-memory-busy", "gpu-memory"),
+    ),
+    ExperimentFigure(
+        slug="figure-11", number=gettext_noop("Figure 11"), title=gettext_noop("Training time by configuration"),
+        observations=("O1", "O2", "O3"), rows="relative-time", draw=_relative_time,
+    ),
+    ExperimentFigure(
+        slug="figure-12", number=gettext_noop("Figure 12"), title=gettext_noop("PCIe traffic of Falcon GPUs"),
+        observations=("O4",), rows="pcie", draw=_traffic,
+    ),
+    ExperimentFigure(
+        slug="figure-13", number=gettext_noop("Figure 13"), title=gettext_noop("CPU utilisation"),
+        observations=("O8",), rows="resources", draw=_use("cpu"),
+    ),
+    ExperimentFigure(
+        slug="figure-14", number=gettext_noop("Figure 14"), title=gettext_noop("System memory"),
+        observations=("O8",), rows="resources", draw=_use("system-memory"),
+    ),
+    ExperimentFigure(
+        slug="figure-15", number=gettext_noop("Figure 15"), title=gettext_noop("Storage"),
+        observations=("O10",), rows="storage", draw=_storage,
+    ),
+    ExperimentFigure(
+        slug="figure-16", number=gettext_noop("Figure 16"), title=gettext_noop("Software variants of BERT-large"),
+        observations=("O11", "O12", "O13"), rows="software", draw=_software,
+    ),
+)  # fmt: skip
+EXPERIMENT_FIGURES: Final[Mapping[str, ExperimentFigure]] = {one.slug: one for one in _FIGURES}

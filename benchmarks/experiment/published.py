@@ -1,0 +1,75 @@
+"""What was published of the experiment besides its observations; nothing else may be shown as published.
+
+Source: El Maghraoui et al., Performance Analysis of Deep Learning Workloads on a Composable System, arXiv 2103.10911.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.figures.charts import Relation
+from benchmarks.workloads.catalogue import workload_title
+from core.language import gettext_noop
+
+
+@dataclass(frozen=True)
+class PublishedWorkload:
+    """A workload as published; `length` in epochs."""
+
+    name: str
+    domain: str
+    data: str
+    parameters: str
+    depth: int
+    batch: str
+    length: int
+
+    @property
+    def title(self) -> str:
+        return workload_title(self.name)
+
+
+_VISION, _LANGUAGE = gettext_noop("vision"), gettext_noop("language")
+_IMAGENET, _SQUAD = "ImageNet", gettext_noop("SQuAD v1.1, sequence 384")
+WORKLOADS: Final = (
+    PublishedWorkload("mobilenet_v2", _VISION, _IMAGENET, "3.4 M", 53, gettext_noop("64 per GPU"), 10),
+    PublishedWorkload("resnet50", _VISION, _IMAGENET, "25.6 M", 50, gettext_noop("128 per GPU"), 20),
+    PublishedWorkload("yolov5l", _VISION, "COCO", "47 M", 392, gettext_noop("88 over all GPUs"), 20),
+    PublishedWorkload("bert_base", _LANGUAGE, _SQUAD, "110 M", 12, gettext_noop("96 over all GPUs"), 2),
+    PublishedWorkload("bert_large", _LANGUAGE, _SQUAD, "340 M", 24, gettext_noop("48 over all GPUs"), 2),
+)
+CONFIGURATIONS: Final[Mapping[str, str]] = {
+    "localGPUs": gettext_noop("8 local GPUs, local storage"),
+    "hybridGPUs": gettext_noop("4 local GPUs, 4 Falcon GPUs in 2 drawers, local storage"),
+    "falconGPUs": gettext_noop("8 Falcon GPUs, 4 a drawer"),
+    "localNVMe": gettext_noop("8 local GPUs, local NVMe drive"),
+    "falconNVMe": gettext_noop("8 local GPUs, NVMe drive in the Falcon"),
+}
+VARIANTS: Final = (
+    ("DP", gettext_noop("one process copies the model to all GPUs in each step and gathers the gradients on one")),
+    ("DDP", gettext_noop("a process a GPU; gradients go around while the backward pass still runs")),
+    ("FP16", gettext_noop("native mixed precision, against FP32")),
+    (
+        gettext_noop("sharded"),
+        gettext_noop("optimiser state and gradients are spread over the GPUs; the batch grows from 6 to 10 a GPU"),
+    ),
+)
+TRAFFIC: Final[Mapping[str, float]] = {"bert_large": 76.43, "resnet50": 11.31, "mobilenet_v2": 4.0}  # GB/s, falconGPUs
+# Training time relative to localGPUs, by workload: O1, O2, O3.
+RELATIVE_TIME: Final[Mapping[str, tuple[Relation, float]]] = {
+    "mobilenet_v2": ("<", 1.05), "resnet50": ("<", 1.05), "yolov5l": ("<", 1.07), "bert_large": ("≈", 2.0),
+}  # fmt: skip
+UTILISATION: Final = 80.0  # %, that all workloads exceed in all configurations: O5
+# The share of FP32's time that mixed precision leaves at most: O11, in all cases and with Falcon GPUs.
+PRECISION: Final[Mapping[str, float]] = {"localGPUs": 0.5, "hybridGPUs": 0.3, "falconGPUs": 0.3}
+# The first model, judged before it had seen them: the observation, what it predicted, and whether that held.
+FIRST_MODEL: Final = (
+    (gettext_noop("O1: MobileNetV2 and ResNet-50, less than 5 % slower"), "1.3 %, 4.8 %", True),
+    (gettext_noop("O2: vision with YOLOv5-L, less than 7 % slower"), "10.1 %", False),
+    (gettext_noop("O3: BERT-large, almost twice as long"), gettext_noop("2.33 times (1.54 to 3.83)"), False),
+    (gettext_noop("O3: overhead grows with the number of parameters"), gettext_noop("the same order"), True),
+    (gettext_noop("O4: PCIe traffic of BERT-large, 76.43 GB/s"), "58.2 GB/s", False),
+    (gettext_noop("O4: PCIe traffic of MobileNetV2, 4 GB/s"), "4.34 GB/s", True),
+)

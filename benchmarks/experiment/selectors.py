@@ -1,0 +1,114 @@
+"""What the page of the published experiment shows: verdicts of its observations, and its figures with a person's runs.
+
+Published, predicted, simulated and measured values are marks of their own, never mixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from django.utils import translation
+
+from accounts.models import User
+from benchmarks.experiment.figures import EXPERIMENT_FIGURES, ExperimentFigure
+from benchmarks.figures.catalogue import limit_marks
+from benchmarks.figures.charts import Chart, omission_note
+from benchmarks.figures.comparison import PAIR_WORKLOAD, published_cells, published_predictions
+from benchmarks.figures.pictures import ChartPicture, chart_picture
+from benchmarks.figures.rows import RunData, configuration_label, hardware_labels, work_fields
+from benchmarks.figures.selectors import FigureQuery, select_runs
+from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_WORKLOADS
+from benchmarks.model.observations import JudgedObservation, judge_observations
+from core.errors import NotFound
+from core.language import SOURCE_LANGUAGE, _
+
+CELL_FIGURES = ("relative-time", "software")  # whose predictions are of all cells, and of the variants
+
+
+@dataclass(frozen=True)
+class ExperimentRuns:
+    """The visible runs of published cells, and those of published workloads that are none: `others`."""
+
+    rows: list[RunData]
+    others: list[RunData]
+
+    def count(self, provenance: str) -> int:
+        return sum(row.provenance == provenance for row in self.rows)
+
+
+@dataclass(frozen=True)
+class RenderedExperimentFigure:
+    """A figure with its charts, the verdicts on its observations, and notes on all charts."""
+
+    entry: ExperimentFigure
+    charts: tuple[Chart, ...]
+    verdicts: tuple[JudgedObservation, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def picture(self) -> ChartPicture | None:
+        """The first chart with anything in it, in small."""
+        return next((one for chart in self.charts if (one := chart_picture(chart)) is not None), None)
+
+
+def judged_observations() -> tuple[JudgedObservation, ...]:
+    """Return the observations as the model before any run judges them, in the current language."""
+    return _judged(translation.get_language() or SOURCE_LANGUAGE)
+
+
+@lru_cache(maxsize=8)
+def _judged(language: str) -> tuple[JudgedObservation, ...]:
+    return tuple(judge_observations())
+
+
+def experiment_runs(person: User) -> ExperimentRuns:
+    """Return a person's completed runs of the published workloads, the newest of them, cells apart from others."""
+    rows = select_runs(person, FigureQuery(workloads=(*PAPER_WORKLOADS, PAIR_WORKLOAD))).rows
+    cells = _cell_works()
+    found = [row for row in rows if is_published_cell(row, cells)]
+    return ExperimentRuns(found, [row for row in rows if row not in found])
+
+
+def is_published_cell(row: RunData, works: Collection[str]) -> bool:
+    """Return whether a run did the work of a published cell on published hardware in a published configuration."""
+    if row.workload == PAIR_WORKLOAD:
+        return row.topology is not None
+    label = configuration_label(row.topology)
+    if row.spec is None or row.topology is None or label not in PAPER_TOPOLOGIES:
+        return False
+    return hardware_labels(row.topology) == hardware_labels(PAPER_TOPOLOGIES[label]) and _work(row) in works
+
+
+def _cell_works() -> frozenset[str]:
+    return frozenset(
+        repr(sorted(work_fields(spec).items())) + spec.workload
+        for figure in CELL_FIGURES
+        for spec, __ in published_cells(figure)
+    )
+
+
+def _work(row: RunData) -> str:
+    return repr(sorted(work_fields(row.spec).items())) + row.workload if row.spec else ""
+
+
+def experiment_figure(slug: str, runs: ExperimentRuns) -> RenderedExperimentFigure:
+    """Return one figure with these runs; raises NotFound."""
+    if slug not in EXPERIMENT_FIGURES:
+        raise NotFound(_("There is no such figure."))
+    entry = EXPERIMENT_FIGURES[slug]
+    predicted = published_predictions(entry.rows)[0] if entry.rows else []
+    charts = tuple(limit_marks(chart) for chart in entry.draw([*predicted, *runs.rows]))
+    note = omission_note(runs.others, _("that did other work, or on other hardware or in another configuration"))
+    return RenderedExperimentFigure(entry, charts, _verdicts_of(entry), (note,) if note else ())
+
+
+def _verdicts_of(entry: ExperimentFigure) -> tuple[JudgedObservation, ...]:
+    judged = judged_observations()
+    return tuple(one for one in judged if one.observation.key.partition("-")[0] in entry.observations)
+
+
+def experiment_figures(runs: ExperimentRuns) -> Sequence[RenderedExperimentFigure]:
+    """Return all figures in the published order."""
+    return [experiment_figure(slug, runs) for slug in EXPERIMENT_FIGURES]

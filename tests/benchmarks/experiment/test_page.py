@@ -1,0 +1,117 @@
+"""The published experiment as a page: verdicts, charts and who sees which runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from django.test import Client
+
+from accounts.models import Role, Tenant, User
+from benchmarks.experiment.figures import EXPERIMENT_FIGURES
+from benchmarks.experiment.published import TRAFFIC
+from benchmarks.model import paper_rows
+from benchmarks.model.observations import judge_observations
+from benchmarks.workloads.catalogue import workload_title
+from tests.benchmarks.figures.making import run_made
+from tests.pages import page_text
+
+pytestmark = pytest.mark.django_db
+PAGE = "/benchmarks/experiment/"
+
+
+@pytest.fixture
+def bob() -> User:
+    return User.objects.create_user("bob", password="x", role=Role.USER, tenant=Tenant.objects.create(name="Vision"))
+
+
+@pytest.fixture
+def client(bob: User) -> Client:
+    client = Client()
+    client.force_login(bob)
+    return client
+
+
+def page(client: Client, path: str = "") -> str:
+    answer = client.get(PAGE + path)
+    assert answer.status_code == 200
+    return page_text(answer)
+
+
+def table(client: Client, figure: str, chart: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(page(client, f"{figure}/csv/?chart={chart}"))))
+
+
+def test_without_any_run_all_figures_follow_in_their_order_with_a_verdict_on_each_observation(client: Client) -> None:
+    text = page(client)
+    places = [text.index(f'id="{slug}"') for slug in EXPERIMENT_FIGURES]
+    assert places == sorted(places)
+    judged = judge_observations()
+    assert f"{sum(one.holds for one in judged)} of {len(judged)} published observations" in text
+    for one in judged:
+        section = text[text.index(f"<b>{one.observation.key}</b>") :]
+        assert section.index("holds" if one.holds else "does not hold") < section.index("</p>")
+    assert len(text) < 150_000
+
+
+def test_relative_times_are_those_of_the_model_beside_the_published_limits(client: Client) -> None:
+    rows = table(client, "figure-11", "relative-time")
+    shown = {
+        (row["Workload"], row["Configuration"]): float(row["Time relative to localGPUs"])
+        for row in rows
+        if row["Provenance"] == "predicted"
+    }
+    for one in paper_rows():
+        if one.configuration in {"localGPUs", "hybridGPUs", "falconGPUs"}:
+            assert shown[workload_title(one.workload), one.configuration] == pytest.approx(1 + one.overhead)
+    assert {row["Workload"]: row["Time relative to localGPUs"] for row in rows if row["Provenance"] == "published"} == {
+        "MobileNetV2": "< 1.05", "ResNet-50": "< 1.05", "YOLOv5-L": "< 1.07", "BERT-large": "≈ 2",
+    }  # fmt: skip
+
+
+def test_nothing_is_published_but_what_the_publication_gives(client: Client) -> None:
+    found: dict[str, set[str]] = {}
+    for slug, entry in EXPERIMENT_FIGURES.items():
+        for chart in client.get(f"{PAGE}{slug}/").context["drawing"].charts:
+            values = {row[3] for row in chart.rows() if "published" in row} if chart.kind == "bars" else set()
+            found[chart.name] = {f"{one}" for one in values}
+            assert entry
+    assert {name: values for name, values in found.items() if values} == {
+        "gpu-bandwidth": {"72.37", "19.64", "24.47"},
+        "gpu-latency": {"1.85", "2.66", "2.08"},
+        "gpu": {"> 80"},
+        "relative-time": {"< 1.05", "< 1.07", "≈ 2"},
+        "pcie": {f"{one}" for one in TRAFFIC.values()},
+        "software": {"< 0.5", "< 0.3"},
+    }
+
+
+def test_runs_of_the_published_cells_stand_beside_by_their_provenance_and_others_are_left_out(
+    client: Client, bob: User
+) -> None:
+    for place, seconds in (("localGPUs", 0.2), ("falconGPUs", 0.21)):
+        run_made(bob, place=place, seconds=seconds)
+        run_made(bob, place=place, seconds=2 * seconds, provenance="simulated", batch=17)
+    rows = table(client, "figure-11", "relative-time")
+    assert [row["Time relative to localGPUs"][:4] for row in rows if row["Provenance"] == "measured"] == ["1.0", "1.05"]
+    assert not [row for row in rows if row["Provenance"] == "simulated"]
+    assert "Left out: 2 runs" in page(client, "figure-11/")
+    assert "2 completed runs of these cells" in page(client)
+
+
+def test_another_tenant_sees_none_of_these_runs(bob: User) -> None:
+    for place in ("localGPUs", "falconGPUs"):
+        run_made(bob, place=place, title="Secret")
+    carol = User.objects.create_user("carol", password="x", role=Role.USER, tenant=Tenant.objects.create(name="Other"))
+    other = Client()
+    other.force_login(carol)
+    shown = page(other) + "".join(page(other, f"{slug}/") for slug in EXPERIMENT_FIGURES)
+    assert "Secret" not in shown
+    assert "2 completed runs" not in shown
+    assert {row["Provenance"] for row in table(other, "figure-11", "relative-time")} == {"predicted", "published"}
+
+
+def test_an_unknown_figure_or_chart_is_not_found(client: Client) -> None:
+    for path in ("figure-17/", "figure-17/csv/", "figure-11/csv/?chart=loss"):
+        assert client.get(PAGE + path).status_code == 404
