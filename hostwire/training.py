@@ -14,6 +14,8 @@ import msgspec
 Precision = Literal["fp32", "fp16", "bf16"]  # fp16 and bf16 are mixed precision
 Strategy = Literal["single", "dp", "ddp", "sharded"]  # sharded: parameters, gradients, optimiser over all devices
 Backend = Literal["cpu", "cuda"]
+# random: samples of noise, in memory or as raw bytes on a chosen drive; files: a data set that is generated once.
+DataSource = Literal["random", "files"]
 Executor = Literal["torch", "simulated"]
 # The origin of a figure. A chart mark that combines two of them must say so.
 Provenance = Literal["measured", "simulated", "predicted", "imported"]
@@ -23,8 +25,11 @@ DRIVE_VARIABLE: Final = "FALCONWEB_DRIVE"
 MESSAGE_SIZE_FACTOR: Final = 4  # between the sizes of messages of a link workload
 
 # Fields that a Spec gained after runs were recorded: at their default they leave its hash as it was.
-LATER_FIELDS: Final[frozenset[str]] = frozenset({"hosts"})
+LATER_FIELDS: Final[frozenset[str]] = frozenset(
+    {"hosts", "cores", "data", "samples", "validate_every", "checkpoint_every", "restarts", "resume_from"}
+)
 
+CHECKPOINT_NAME: Final = r"^([0-9A-Za-z][0-9A-Za-z_-]{0,79})?$"  # of a folder: no path
 Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 
@@ -51,6 +56,13 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     bucket_bytes: Positive = 25 * 2**20  # bucket of gradients that are sent together
     loader_workers: Count = 0
     threads: Count = 0  # CPU threads per process; 0: the library's default
+    cores: Count = 0  # CPU cores that all processes of a host together may use; 0: all
+    data: DataSource = "random"
+    samples: Count = 0  # files for training; 0: the workload's usual number
+    validate_every: Count = 0  # timed steps between two validations; 0: none
+    checkpoint_every: Count = 0  # timed steps between two checkpoints; 0: none
+    restarts: Count = 0  # how often the run goes on from its checkpoint when a process or its device is lost
+    resume_from: Annotated[str, msgspec.Meta(pattern=CHECKPOINT_NAME)] = ""  # the run whose checkpoint it goes on from
     seed: Count = 0
     backend: Backend = "cuda"
     options: dict[str, Option] = {}
@@ -167,15 +179,26 @@ class RunStarted(msgspec.Struct, frozen=True, tag_field="kind", tag="began"):
     software: Software
 
 
+# 'data': files are written, or found; 'resumed': steps after the loss of a process; 'no_sync': without exchange of
+# gradients.
+PHASES: Final = (
+    "build", "data", "warmup", "timed", "validation", "checkpoint", "resumed", "no_sync", "finish",
+)  # fmt: skip
+
+
 class PhaseStarted(msgspec.Struct, frozen=True, tag_field="kind", tag="phase"):
-    """A phase begins: 'build', 'warmup', 'timed', 'no_sync' (steps without gradient exchange) or 'finish'."""
+    """A phase begins: one of PHASES; 'timed' several times, after each 'validation' and 'checkpoint'."""
 
     at: float
     name: str
 
 
 class StepsCompleted(msgspec.Struct, frozen=True, tag_field="kind", tag="steps"):
-    """Completed steps: `first` counts from 0 within the phase. Seconds of rank 0, after a barrier of all ranks."""
+    """Completed steps. Seconds of rank 0, after a barrier of all ranks.
+
+    `first` counts from 0 within the phase; in 'resumed' from the timed step at which it goes on. A 'validation' or
+    'checkpoint' is a step of its phase, the loss that of the samples for validation.
+    """
 
     at: float  # when the last of them ended
     phase: str

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from hostwire.training import NodePart, Spec
-from trainer.processes import current_rank, exit_process, run_ranks
+from trainer.processes import PEER_LOST, current_rank, exit_process
 from trainer.reporting import (
     EventWriter,
     RunRefused,
@@ -22,8 +22,8 @@ from trainer.reporting import (
     is_peer_loss,
     out_of_memory_bytes,
 )
+from trainer.restarts import REFUSED, limit_cores, run_with_restarts
 
-REFUSED = 2
 FAILED = 1
 
 
@@ -48,14 +48,19 @@ def main() -> int:
         # As torchrun does; libraries read it on import, and would use all cores in each process.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
+        limit_cores(spec)
         from trainer.training import preload
+    except RunRefused as refused:
+        return _report_refusal(events, str(refused))
     except ImportError as missing:
         return _report_refusal(events, f"A library is missing on this host: {error_summary(missing)}.")
-    if spec.processes == 1:
+    if spec.processes == 1 and not spec.restarts:
         return _run_rank_here(spec, given.events)
     preload(spec)
     try:
-        return run_ranks(spec.processes, lambda: _run_rank_here(spec, given.events), node)
+        code = run_with_restarts(
+            spec, lambda restart, is_last: _run_rank_here(spec, given.events, restart, is_last=is_last), node
+        )
     except OSError as error:
         if node is None:
             raise
@@ -63,10 +68,13 @@ def main() -> int:
         return _report_refusal(
             events, f"The address {node.address} of this host (AGENT_RENDEZVOUS) cannot be used{meeting}: {error}."
         )
+    if code < 0:  # the signal that ended a process of the run
+        os.kill(os.getpid(), -code)
+    return FAILED if code == PEER_LOST else code
 
 
-def _run_rank_here(spec: Spec, events_file: Path) -> int:
-    """Carry out this process's part of the run."""
+def _run_rank_here(spec: Spec, events_file: Path, restart: str = "", *, is_last: bool = True) -> int:
+    """Carry out this process's part of the run; a failure is one of the run if this is the last attempt."""
     from trainer.training import run_rank
 
     rank = current_rank()
@@ -75,13 +83,14 @@ def _run_rank_here(spec: Spec, events_file: Path) -> int:
         only_warnings = f"%(asctime)s [process {rank}] %(message)s"
         logging.basicConfig(stream=sys.stdout, level=logging.WARNING, format=only_warnings, force=True)
     try:
-        run_rank(spec, events)
+        run_rank(spec, events, restart)
     except RunRefused as refused:
         return _report_refusal(events, str(refused))
     except Exception as error:  # noqa: BLE001  # any error ends the run and is reported
         traceback.print_exc()
-        _report_error(events, error, spec, rank)
-        return FAILED
+        if is_last:
+            _report_error(events, error, spec, rank)
+        return PEER_LOST if is_peer_loss(error) else FAILED
     return 0
 
 

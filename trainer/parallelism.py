@@ -170,7 +170,7 @@ def _rank_device(spec: Spec) -> torch.device:
     if not torch.cuda.is_available():
         raise RunRefused("This host has no GPU that PyTorch can use. Choose the CPU, or attach a GPU.")
     there = torch.cuda.device_count()
-    needed = spec.devices if spec.hosts == 1 else local_rank() + 1
+    needed = spec.devices if spec.strategy == "dp" else world_size() if spec.hosts == 1 else local_rank() + 1
     if there < needed:
         raise RunRefused(f"The run needs {needed} GPUs; PyTorch sees {there}.")
     if spec.strategy == "dp" and spec.devices < 2:

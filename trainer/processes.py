@@ -15,6 +15,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
@@ -27,6 +28,8 @@ from hostwire.training import NodePart
 
 LOOPBACK = "127.0.0.1"
 RENDEZVOUS_TIMEOUT = dt.timedelta(seconds=600)  # to connect to each other
+PEER_LOST = 3  # exit code of a process that ended only because another one had
+CAUSE_SECONDS = 5.0
 _RANK_VARIABLE, _LOCAL_RANK_VARIABLE, _WORLD_SIZE_VARIABLE = "RANK", "LOCAL_RANK", "WORLD_SIZE"
 _ADDRESS_VARIABLE, _PORT_VARIABLE, _TOKEN_VARIABLE = "MASTER_ADDR", "MASTER_PORT", "FALCONWEB_RENDEZVOUS_TOKEN"
 _NETWORK_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # the network interface that a library uses
@@ -62,11 +65,13 @@ def rendezvous_store() -> Store:
     return PrefixStore(os.environ[_TOKEN_VARIABLE], store)
 
 
-def run_ranks(count: int, work: Callable[[], int], node: NodePart | None = None) -> int:
-    """Run `work` in `count` processes, of which `node` says how many are on this host; returns 0 when all succeed.
+def run_ranks(count: int, work: Callable[[], int], node: NodePart | None = None) -> tuple[int, int]:
+    """Run `work` in `count` processes, of which `node` says how many are on this host.
 
-    At a failure the others are ended, and the exit code of the first failed one is returned; if a signal ended it, the
-    same signal ends this process, too. Raises OSError where the rendezvous cannot be opened.
+    Returns 0 when all succeed, and the last rank. Raises OSError where the rendezvous cannot be opened.
+
+    At a failure the others are ended, and the exit code of the first failed one is returned, minus the signal that
+    ended it, with its rank: a process that only lost another one gives it some time to end.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public all the same
 
@@ -82,7 +87,7 @@ def run_ranks(count: int, work: Callable[[], int], node: NodePart | None = None)
         _PORT_VARIABLE: str(port),
         _TOKEN_VARIABLE: node.token,
     }
-    ranks = {_fork_rank(number, node, places, meeting, work) for number in range(node.ranks)}
+    ranks = {_fork_rank(number, node, places, meeting, work): number for number in range(node.ranks)}
     # It starts a thread, which a fork would lose.
     store = meeting and TCPStore(
         node.rendezvous,
@@ -92,18 +97,31 @@ def run_ranks(count: int, work: Callable[[], int], node: NodePart | None = None)
         wait_for_workers=False,
         master_listen_fd=meeting.detach(),
     )
-    code = 0
+    code, rank = 0, 0
     while ranks and code == 0:
         ended, status = os.wait()
-        ranks.discard(ended)
-        code = os.waitstatus_to_exitcode(status)
+        code, rank = os.waitstatus_to_exitcode(status), ranks.pop(ended)
+        if code == PEER_LOST:
+            code, rank = _cause(ranks) or (code, rank)
     for left in ranks:
         os.kill(left, signal.SIGKILL)
         os.waitpid(left, 0)
     del store
-    if code < 0:
-        os.kill(os.getpid(), -code)
-    return code
+    return code, rank
+
+
+def _cause(ranks: dict[int, int]) -> tuple[int, int] | None:
+    """Return exit code and rank of a process that ends by itself within CAUSE_SECONDS; None for none."""
+    until = time.monotonic() + CAUSE_SECONDS
+    while ranks and time.monotonic() < until:
+        ended, status = os.waitpid(-1, os.WNOHANG)
+        if not ended:
+            time.sleep(0.02)
+            continue
+        rank, code = ranks.pop(ended), os.waitstatus_to_exitcode(status)
+        if code not in (0, PEER_LOST):
+            return code, rank
+    return None
 
 
 def network_interface(address: str) -> str:

@@ -59,11 +59,11 @@ class EventWriter:
 class StepReporter:
     """Collects the steps of one phase and reports them together, every half second."""
 
-    def __init__(self, events: EventWriter, phase: str, of: int) -> None:
+    def __init__(self, events: EventWriter, phase: str, of: int, *, first: int = 0) -> None:
         self._events = events
         self._phase = phase
-        self._of = of
-        self._first = 0
+        self._of = first + of
+        self._first = first
         self._seconds: list[float] = []
         self._loss: list[float | None] = []
         self._reported_at = time.monotonic()

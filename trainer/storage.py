@@ -59,12 +59,26 @@ class StorageReader:
         self.blocks.clear()
 
 
+def _data_place() -> Path:
+    return Path(os.environ.get(DRIVE_VARIABLE, "") or os.environ.get(SCRATCH_VARIABLE, "") or tempfile.gettempdir())
+
+
+def data_folder() -> Path:
+    """Return the folder of data sets and checkpoints. Raises RunRefused where the chosen drive has none."""
+    place = _data_place()
+    if not place.is_dir():
+        raise RunRefused(
+            f"{place} is no folder, so it holds no files and no checkpoints: mount the drive, or use random samples."
+        )
+    return place
+
+
 def data_path(spec: Spec) -> Path:
     """Return the folder for the scratch file of a spec, or the device file of the chosen drive.
 
     Raises RunRefused where there is too little room.
     """
-    place = Path(os.environ.get(DRIVE_VARIABLE, "") or os.environ.get(SCRATCH_VARIABLE, "") or tempfile.gettempdir())
+    place = _data_place()
     file_bytes = _file_bytes(spec)
     processes = world_size()
     amount = (

@@ -7,19 +7,21 @@ import gc
 import resource
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from hostwire.training import RunStarted, Spec
+from trainer.checkpoints import full_state, restore_state, training_fields
+from trainer.intervals import Intervals
 from trainer.parallelism import DTYPES, ParallelModel, RankContext, join_group
 from trainer.reporting import EventWriter, RunRefused, StepReporter, logger
 from trainer.software import host_software
 from trainer.workloads import Sample, batch_iterator
 
 if TYPE_CHECKING:
-    from trainer.workloads import Loss
+    from trainer.workloads import TrainingTask
 
 # Steps without gradient exchange: half of the timed ones, within these limits.
 MIN_UNSYNCHRONISED_STEPS, MAX_UNSYNCHRONISED_STEPS = 5, 20
@@ -39,45 +41,55 @@ def preload(spec: Spec) -> None:
             task.optimiser(task.model())
 
 
-def run_rank(spec: Spec, events: EventWriter) -> None:
-    """Run this process's part of a run. Raises RunRefused, and any other error."""
+def run_rank(spec: Spec, events: EventWriter, restart: str = "") -> None:
+    """Run this process's part of a run; `restart` is why it goes on from its checkpoint, '' at its start.
+
+    Raises RunRefused, and any other error.
+    """
     place = join_group(spec)
-    events.report(RunStarted(at=time.time(), software=host_software()))
+    if not restart:
+        events.report(RunStarted(at=time.time(), software=host_software()))
     events.phase("build")
     from trainer.links import LINK_MEASUREMENTS, measure_link
 
     if spec.workload in LINK_MEASUREMENTS:
         measure_link(spec, place, events)
     else:
-        _train(spec, place, events)
+        _train(spec, place, events, restart)
     if place.grouped:
         torch.distributed.destroy_process_group()
 
 
-def _train(spec: Spec, place: RankContext, events: EventWriter) -> None:
+def _train(spec: Spec, place: RankContext, events: EventWriter, restart: str) -> None:
     from trainer.workloads import training_task
 
     if spec.precision == "fp16" and not place.on_gpu:
         raise RunRefused("fp16 needs a GPU. On the CPU, use bf16 or fp32.")
+    if spec.validate_every and spec.data != "files":
+        raise RunRefused("Random samples have nothing to validate: use files.")
     task = training_task(spec)
+    intervals = Intervals(spec, place, events, task)
     torch.manual_seed(spec.seed)
     spread = ParallelModel(task.model(), spec, place)
-    torch.manual_seed(spec.seed * 65537 + place.rank)  # for dropout: a seed per process
-    training = TrainingLoop(spec, place, spread, task.loss, task.optimiser(spread.inner))
+    training = TrainingLoop(spec, place, spread, task, intervals)
+    training.resume(restart)
+    torch.manual_seed((spec.seed * 65537 + place.rank) * 8191 + training.done)  # for dropout: a seed per process
     half = min(max(MIN_UNSYNCHRONISED_STEPS, spec.steps // 2), MAX_UNSYNCHRONISED_STEPS)
     alone = half if spread.can_skip else 0
     settling = (2 if spec.compile else 1) if alone else 0
-    together = spec.devices if spec.strategy == "dp" else 1  # devices that this process feeds
-    batch = spec.batch * together
-    length = (spec.warmup + spec.steps + alone + settling) * spec.accumulation * batch
-    samples = task.samples(length, place.rank)
-    feed = batch_iterator(samples, batch=batch, workers=spec.loader_workers, seed=spec.seed, pinned=place.on_gpu)
-    logger.info("%s: %d parameters, %d samples a step.", spec.workload, spread.parameters, spec.global_batch)
+    left = spec.steps - training.done
+    feed = training.feed(spec.warmup + left + alone + settling)
+    logger.info("%s: %d parameters, %d samples a step.", spec.workload, spread.parameters, training.step_samples)
     place.wait()
-    training.phase("warmup", spec.warmup, feed, events)
-    if place.on_gpu:
-        torch.cuda.reset_peak_memory_stats(place.device)
-    training.phase("timed", spec.steps, feed, events)
+    if restart:
+        training.phase("resumed", left, feed, events)
+    else:
+        # Of a run that goes on, the steps that are not timed are steps of the training, too.
+        warmup = min(spec.warmup, left - 1) if training.done else spec.warmup
+        training.phase("warmup", warmup, feed, events, counted=training.done > 0)
+        if place.on_gpu:
+            torch.cuda.reset_peak_memory_stats(place.device)
+        training.phase("timed", spec.steps - training.done, feed, events)
     peak = _peak_memory(place)
     if alone:
         events.phase("no_sync")
@@ -88,37 +100,78 @@ def _train(spec: Spec, place: RankContext, events: EventWriter) -> None:
     elif spec.strategy == "sharded":
         logger.info("Weights are sharded: there are no steps without exchange to compare with.")
     events.phase("finish")
+    values, units = intervals.figures()
     events.result(
         {
             "parameters": spread.parameters,
             "gradient_bytes": spread.parameters * DTYPES[spec.gradient].itemsize,
             "peak_memory": peak,
+            **values,
         },
-        {"parameters": "", "gradient_bytes": "B", "peak_memory": "B"},
+        {"parameters": "", "gradient_bytes": "B", "peak_memory": "B", **units},
     )
     place.wait()
+    intervals.finish()
 
 
 class TrainingLoop:
+    """The steps of one process; `done` counts those of the training, of `spec.steps`, `consumed` their samples."""
+
     def __init__(
-        self, spec: Spec, place: RankContext, spread: ParallelModel, loss: Loss, optimiser: torch.optim.Optimizer
+        self, spec: Spec, place: RankContext, spread: ParallelModel, task: TrainingTask, intervals: Intervals
     ) -> None:
         self._spec = spec
         self._place = place
         self._spread = spread
-        self._loss = loss
-        self._optimiser = optimiser
+        self._task = task
+        self._intervals = intervals
+        self._optimiser = task.optimiser(spread.inner)
         self._scaler = torch.amp.GradScaler(place.device.type, enabled=spec.precision == "fp16")
+        self._batch = spec.batch * (spec.devices if spec.strategy == "dp" else 1)  # that this process feeds
+        self.step_samples = self._batch * place.world * spec.accumulation
+        self.done = self.consumed = 0
+
+    def resume(self, restart: str) -> None:
+        """Go on from a checkpoint where there is one to go on from: of a restart, or of the run that the spec names."""
+        state = self._intervals.saved_state(restart)
+        if state is not None:
+            restore_state(self._spread.inner, self._optimiser, state)
+            self._scaler.load_state_dict(state["scaler"])
+            self.done, self.consumed = state["done"], state["consumed"]
+            if self.done >= self._spec.steps:
+                raise RunRefused(f"The checkpoint has {self.done} steps: of {self._spec.steps}, none is left.")
+        self._intervals.announce(restart, self.done, self.step_samples, is_resumed=state is not None)
+
+    def feed(self, steps: int) -> Iterator[Sample]:
+        """Return batches for so many steps, from the files or of random samples."""
+        spec, place = self._spec, self._place
+        if (data := self._intervals.data) is not None:
+            return self._intervals.epochs(data, self._batch, self.consumed)
+        samples = self._task.samples(steps * spec.accumulation * self._batch, place.rank)
+        return batch_iterator(
+            samples, batch=self._batch, workers=spec.loader_workers, seed=spec.seed, pinned=place.on_gpu
+        )
 
     def phase(
-        self, name: str, count: int, feed: Iterator[Sample], events: EventWriter, *, exchange: bool = True
+        self,
+        name: str,
+        count: int,
+        feed: Iterator[Sample],
+        events: EventWriter,
+        *,
+        exchange: bool = True,
+        counted: bool | None = None,
     ) -> None:
-        """Do `count` steps and report the duration of each, including the waits for input and for all processes."""
-        if not count:
+        """Do `count` steps and report the duration of each, including the waits for input and for all processes.
+
+        Steps that are `counted`, by default timed and resumed ones, have their validations and checkpoints between.
+        """
+        if count <= 0:
             return
         if exchange:
             events.phase(name)
-        reporter = StepReporter(events, name, count)
+        counted = name in ("timed", "resumed") if counted is None else counted
+        reporter = StepReporter(events, name, count, first=self.done if name == "resumed" else 0)
         # Garbage collection would interrupt steps: it runs between them.
         gc.collect()
         gc.disable()
@@ -132,6 +185,13 @@ class TrainingLoop:
                 took = time.perf_counter() - began
                 # After the step: the loss is being copied from the device.
                 reporter.add(took, float(loss), has_loss=exchange)
+                if counted:
+                    self.done += 1
+                    if self._intervals.due(self.done):
+                        reporter.flush()
+                        self._intervals.run(self.done, self._spread, self._state)
+                        if number < count - 1:
+                            events.phase(name)
         finally:
             gc.enable()
         reporter.flush()
@@ -146,13 +206,24 @@ class TrainingLoop:
             inputs = tuple(tensor.to(device, non_blocking=True) for tensor in inputs)
             targets = tuple(tensor.to(device, non_blocking=True) for tensor in targets)
             with self._spread.gradient_sync(exchange and number == spec.accumulation - 1):
-                loss = self._loss(self._spread.model(*inputs), targets) / spec.accumulation
+                loss = self._task.loss(self._spread.model(*inputs), targets) / spec.accumulation
                 self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         self._scaler.step(self._optimiser)
         self._scaler.update()
         self._place.wait()
+        self.consumed += self.step_samples
         return total
+
+    def _state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps; all processes call it."""
+        return {
+            **full_state(self._spread.inner, self._optimiser),
+            "scaler": self._scaler.state_dict(),
+            "done": self.done,
+            "consumed": self.consumed,
+            "training": training_fields(self._spec),
+        }
 
 
 def _peak_memory(place: RankContext) -> int:

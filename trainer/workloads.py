@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -22,17 +22,28 @@ from trainer.processes import die_with_parent
 from trainer.reporting import RunRefused
 from trainer.storage import sample_source
 
+if TYPE_CHECKING:
+    from trainer.data_sets import Kind  # needs NumPy, which runs without files do not
+
 Loss = Callable[[Any, tuple[Tensor, ...]], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingTask:
-    """A training workload: `samples` generates the samples of a process, `loss` compares outputs and targets."""
+    """A training workload: `samples` generates the samples of a process, `loss` compares outputs and targets.
+
+    `files` is the data set that it reads instead, of these `sizes`. `score` is the mean of `measure` over a batch, 0 to
+    1, None for a workload of which only the loss is known.
+    """
 
     model: Callable[[], nn.Module]
     samples: Callable[[int, int], Dataset[Sample]]  # how many, for which process
     loss: Loss
     optimiser: Callable[[nn.Module], torch.optim.Optimizer]
+    files: Kind
+    sizes: dict[str, int]
+    measure: str = ""
+    score: Loss | None = None
 
 
 def training_task(spec: Spec) -> TrainingTask:
@@ -44,8 +55,9 @@ def training_task(spec: Spec) -> TrainingTask:
     return make(spec)
 
 
-def _sgd(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
+def _sgd(spec: Spec) -> Callable[[nn.Module], torch.optim.Optimizer]:
+    rate = 1e-3 if spec.data == "random" else 1e-2  # nothing is to be learnt from noise
+    return lambda model: torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, weight_decay=1e-4)
 
 
 def _classes_loss(outputs: Any, targets: tuple[Tensor, ...]) -> Tensor:
@@ -57,6 +69,14 @@ def _answer_loss(outputs: Any, targets: tuple[Tensor, ...]) -> Tensor:
     return (
         functional.cross_entropy(first.float(), targets[0]) + functional.cross_entropy(last.float(), targets[1])
     ) / 2
+
+
+def _answer_f1(outputs: Any, targets: tuple[Tensor, ...]) -> Tensor:
+    """Return the mean F1 of answers: tokens between the likeliest first and last one, against those of the target."""
+    first, last = (part.argmax(1) for part in outputs)
+    shared = (torch.minimum(last, targets[1]) - torch.maximum(first, targets[0]) + 1).clamp(min=0)
+    score: Tensor = (2 * shared / ((last - first + 1).clamp(min=0) + targets[1] - targets[0] + 1)).mean()
+    return score
 
 
 def _options(spec: Spec, **defaults: float) -> dict[str, Any]:
@@ -77,14 +97,19 @@ _CLASSIFIERS: dict[str, tuple[Callable[..., nn.Module], dict[str, float]]] = {
 def _classification(spec: Spec) -> TrainingTask:
     network, defaults = _CLASSIFIERS[spec.workload]
     sizes = _options(spec, **{"image": 224, **defaults})
-    kind = DigitDataset if spec.workload == "mnist_cnn" else ImageDataset
+    is_digits = spec.workload == "mnist_cnn"
+    kind = DigitDataset if is_digits else ImageDataset
     return TrainingTask(
         model=lambda: network(**{name: sizes[name] for name in defaults}),
         samples=lambda length, rank: kind(
             length=length, image=sizes["image"], classes=sizes["classes"], seed=spec.seed, rank=rank
         ),
         loss=_classes_loss,
-        optimiser=_sgd,
+        optimiser=_sgd(spec),
+        files="digits" if is_digits else "images",
+        sizes={name: sizes[name] for name in ("image", "classes")},
+        measure="accuracy",
+        score=lambda outputs, targets: (outputs.argmax(1) == targets[0]).float().mean(),
     )
 
 
@@ -97,7 +122,9 @@ def _yolov5l(spec: Spec) -> TrainingTask:
             length=length, classes=sizes["classes"], seed=spec.seed, rank=rank, **image
         ),
         loss=lambda outputs, targets: detection_loss(outputs, targets[0]),
-        optimiser=_sgd,
+        optimiser=_sgd(spec),
+        files="scenes",
+        sizes={**image, "classes": sizes["classes"]},
     )
 
 
@@ -109,7 +136,11 @@ def _bert(spec: Spec, *, layers: int, hidden: int, heads: int) -> TrainingTask:
             length=length, sequence=sizes["sequence"], vocabulary=sizes["vocabulary"], seed=spec.seed, rank=rank
         ),
         loss=_answer_loss,
-        optimiser=lambda model: torch.optim.AdamW(model.parameters(), lr=3e-5),
+        optimiser=lambda model: torch.optim.AdamW(model.parameters(), lr=3e-5 if spec.data == "random" else 1e-4),
+        files="texts",
+        sizes={name: sizes[name] for name in ("sequence", "vocabulary")},
+        measure="f1",
+        score=_answer_f1,
     )
 
 
@@ -123,7 +154,7 @@ _TASKS: dict[str, Callable[[Spec], TrainingTask]] = {
 Sample = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]  # inputs of the model; targets
 BOXES_A_SCENE = 8  # objects in an image
 # Digits as rows of five dots.
-_DIGITS = (
+DIGITS = (
     "01110 10001 10011 10101 11001 10001 01110",
     "00100 01100 00100 00100 00100 00100 01110",
     "01110 10001 00001 00110 01000 10000 11111",
@@ -192,7 +223,7 @@ class DigitDataset(GeneratedDataset):
     classes: int
 
     def __post_init__(self) -> None:
-        rows = [[[float(dot) for dot in row] for row in digit.split()] for digit in _DIGITS]
+        rows = [[[float(dot) for dot in row] for row in digit.split()] for digit in DIGITS]
         scale = max(1, self.image // 12)
         self.glyphs = torch.tensor(rows).repeat_interleave(scale, 1).repeat_interleave(scale, 2)
 

@@ -32,6 +32,7 @@ from hostwire.training import Spec
 
 # On the CPU, two processes over gloo, one thread each: small machines run several of them.
 _TINY = {"devices": 2, "steps": 10, "warmup": 2, "backend": "cpu", "precision": "fp32", "threads": 1}
+_TINY_TRAINING = _TINY | {"data": "files", "samples": 64}
 # Native mixed precision with DDP on eight GPUs, as published; the count of steps is ours.
 _PAPER = {"devices": 8, "steps": 50, "warmup": 10, "backend": "cuda", "precision": "fp16", "strategy": "ddp"}
 _PAPER_LINK = {"devices": 8, "steps": 10, "warmup": 2, "backend": "cuda", "strategy": "ddp"}
@@ -39,11 +40,15 @@ _LOADER_WORKERS = 4  # a device: ours, the publication names none
 
 
 def _tiny_preset(batch: int, **options: float) -> Mapping[str, object]:
-    return _TINY | {"batch": batch, "options": options}
+    return _TINY_TRAINING | {"batch": batch, "options": options}
+
+
+def _tiny_link_preset(**options: float) -> Mapping[str, object]:
+    return _TINY | {"batch": 1, "options": options}
 
 
 def _paper_preset(batch: int, loader_workers: int = _LOADER_WORKERS) -> Mapping[str, object]:
-    return _PAPER | {"batch": batch, "loader_workers": loader_workers}
+    return _PAPER | {"batch": batch, "loader_workers": loader_workers, "data": "files", "validate_every": 25}
 
 
 _WORKLOADS = (
@@ -206,7 +211,7 @@ _WORKLOADS = (
         source=gettext_noop("Measured as the published table of GPU-to-GPU bandwidth and latency names it."),
         parameters=(LEAST_BYTES, MOST_BYTES, ITERATIONS),
         presets={
-            "tiny": _tiny_preset(1, least_bytes=4, most_bytes=2**18, iterations=4),
+            "tiny": _tiny_link_preset(least_bytes=4, most_bytes=2**18, iterations=4),
             "paper": _PAPER_LINK | {"options": {"most_bytes": 2**28}},
             "custom": {"devices": 2},
         },
@@ -225,7 +230,7 @@ _WORKLOADS = (
         source=gettext_noop("Bandwidths as nccl-tests defines them: bus = algorithm x 2 (n - 1) / n."),
         parameters=(LEAST_BYTES, MOST_BYTES, ITERATIONS),
         presets={
-            "tiny": _tiny_preset(1, least_bytes=1024, most_bytes=2**18, iterations=4),
+            "tiny": _tiny_link_preset(least_bytes=1024, most_bytes=2**18, iterations=4),
             "paper": _PAPER_LINK | {"options": {"most_bytes": 2**28}},
             "custom": {"devices": 2},
         },
@@ -244,7 +249,7 @@ _WORKLOADS = (
         source=gettext_noop("Pinned memory, as nvbandwidth's host_to_device and device_to_host tests."),
         parameters=(LEAST_BYTES, MOST_BYTES, ITERATIONS),
         presets={
-            "tiny": _tiny_preset(1, least_bytes=4096, most_bytes=2**20, iterations=4),
+            "tiny": _tiny_link_preset(least_bytes=4096, most_bytes=2**20, iterations=4),
             "paper": _PAPER_LINK | {"options": {"least_bytes": 4096, "most_bytes": 2**28}},
             "custom": {"options": {"least_bytes": 4096}},
         },
@@ -265,7 +270,7 @@ _WORKLOADS = (
         ),
         parameters=(FILE_BYTES, BLOCK_BYTES),
         presets={
-            "tiny": _tiny_preset(1, file_bytes=2**23, block_bytes=2**18),
+            "tiny": _tiny_link_preset(file_bytes=2**23, block_bytes=2**18),
             "paper": _PAPER_LINK | {"devices": 1, "strategy": "single", "options": {"file_bytes": 2**33}},
             "custom": {},
         },

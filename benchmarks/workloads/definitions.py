@@ -165,6 +165,56 @@ COMMON_PARAMETERS: tuple[WorkloadParameter, ...] = (
         help=gettext_noop("0 leaves the choice to the library."),
     ),
     WorkloadParameter(
+        "cores",
+        gettext_noop("CPU cores a host"),
+        0,
+        least=0,
+        most=1024,
+        help=gettext_noop("All processes and loaders share them; 0: all that there are."),
+    ),
+    WorkloadParameter(
+        "data",
+        gettext_noop("Samples"),
+        "random",
+        choices=("random", "files"),
+        help=gettext_noop(
+            "files: pictures and texts that can be learnt, generated once on the drive, decoded by the loaders. "
+            "random: noise, in memory or as bytes on a chosen drive."
+        ),
+    ),
+    WorkloadParameter(
+        "samples",
+        gettext_noop("Files of an epoch"),
+        0,
+        least=0,
+        most=10_000_000,
+        help=gettext_noop("0: as many as are usual for the workload."),
+    ),
+    WorkloadParameter(
+        "validate_every",
+        gettext_noop("Steps between validations"),
+        0,
+        least=0,
+        most=1_000_000,
+        help=gettext_noop("Of files only; 0: none."),
+    ),
+    WorkloadParameter(
+        "checkpoint_every",
+        gettext_noop("Steps between checkpoints"),
+        0,
+        least=0,
+        most=1_000_000,
+        help=gettext_noop("A halted run can be resumed from the last one; 0: none."),
+    ),
+    WorkloadParameter(
+        "restarts",
+        gettext_noop("Restarts"),
+        0,
+        least=0,
+        most=8,
+        help=gettext_noop("After the loss of a process or device the run goes on with those that are left."),
+    ),
+    WorkloadParameter(
         "seed", gettext_noop("Seed"), 0, least=0, help=gettext_noop("The same seed gives the same losses.")
     ),
     WorkloadParameter("backend", gettext_noop("Runs on"), "cuda", choices=("cuda", "cpu")),
@@ -389,7 +439,7 @@ def _inconsistencies(workload: Workload, spec: Spec) -> dict[str, str]:
         errors["precision"] = _("fp16 needs a GPU. On the CPU, use bf16 or fp32.")
     if spec.compile and not workload.is_training:
         errors["compile"] = _("{workload} has no model to compile.", workload=_(workload.title))
-    errors |= _strategy_errors(workload, spec)
+    errors |= _strategy_errors(workload, spec) | _data_errors(workload, spec)
     return errors | _option_errors(workload, spec)
 
 
@@ -421,9 +471,26 @@ def _hosts_errors(workload: Workload, spec: Spec) -> dict[str, str]:
         return {"hosts": _("{workload} runs on one host.", workload=_(workload.title))}
     if spec.strategy not in ("ddp", "sharded"):
         return {"strategy": _("Over several hosts a run has the strategy ddp or sharded.")}
+    if spec.restarts:
+        return {"restarts": _("A run over several hosts is not restarted.")}
     if spec.devices < spec.hosts:
         return {"devices": _("Each of {hosts} hosts has a process: it needs that many devices.", hosts=spec.hosts)}
     return {}
+
+
+def _data_errors(workload: Workload, spec: Spec) -> dict[str, str]:
+    """Return the errors of the fields that are about files and checkpoints."""
+    if not workload.is_training:
+        names = ("samples", "validate_every", "checkpoint_every", "restarts")
+        wrong = [name for name in names if getattr(spec, name)] + ["data"] * (spec.data != "random")
+        return {name: _("{workload} trains nothing.", workload=_(workload.title)) for name in wrong}
+    if spec.data != "random":
+        return {}
+    return {
+        name: _("Random samples have none: choose files.")
+        for name in ("samples", "validate_every")
+        if getattr(spec, name)
+    }
 
 
 def _option_errors(workload: Workload, spec: Spec) -> dict[str, str]:

@@ -50,7 +50,7 @@ def test_bf16_arithmetic_and_gradients_train_with_accumulation_and_loader_proces
 
 def test_a_sharded_model_trains_and_says_why_nothing_is_compared(ran: Ran) -> None:
     outcome = tiny(ran, strategy="sharded", accumulation=2)
-    assert outcome.phases == ["build", "warmup", "timed", "finish"]
+    assert outcome.phases == ["build", "data", "warmup", "timed", "finish"]
     assert "no steps without exchange" in outcome.log
 
 

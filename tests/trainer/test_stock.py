@@ -64,6 +64,13 @@ def test_training_and_reads_of_storage_take_what_was_chosen(ran: Ran, tmp_path: 
     assert outcome.code == 0, outcome.log
     assert str(drive) in outcome.result.values["note"]
     assert outcome.result.values["bandwidth"] > 0
-    outcome = ran(spec_of("resnet50", "tiny", {"steps": 2}), **{DRIVE_VARIABLE: str(drive)})
+    outcome = ran(
+        spec_of("resnet50", "tiny", {"steps": 2, "data": "random", "samples": 0}), **{DRIVE_VARIABLE: str(drive)}
+    )
     assert outcome.code == 0, outcome.log
     assert f"Samples are read from {drive}" in outcome.log
+    # Files need a folder.
+    outcome = ran(spec_of("resnet50", "tiny", {"steps": 2}), **{DRIVE_VARIABLE: str(drive)})
+    assert outcome.code == 2
+    assert outcome.trouble is not None
+    assert "mount the drive, or use random samples" in outcome.trouble.sentence

@@ -47,7 +47,7 @@ def ended_well(ran: Ran, name: str) -> RunOutcome:
 )
 def test_a_tiny_preset_trains_and_tells_its_steps_losses_and_exposed_communication(ran: Ran, name: str) -> None:
     outcome = ended_well(ran, name)
-    assert outcome.phases == ["build", "warmup", "timed", "no_sync", "finish"]
+    assert outcome.phases == ["build", "data", "warmup", "timed", "no_sync", "finish"]
     losses = outcome.losses("warmup") + outcome.losses()
     assert len(losses) == 12
     assert all(loss is not None and math.isfinite(loss) and loss > 0 for loss in losses)

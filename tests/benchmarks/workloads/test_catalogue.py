@@ -70,7 +70,7 @@ def test_tiny_presets_run_in_two_processes_on_the_cpu() -> None:
 
 def test_common_parameters_are_the_fields_of_a_spec() -> None:
     named = {parameter.name for parameter in COMMON_PARAMETERS}
-    assert named == set(Spec.__struct_fields__) - {"workload", "framework", "options", "command"}
+    assert named == set(Spec.__struct_fields__) - {"workload", "framework", "options", "command", "resume_from"}
     for parameter in COMMON_PARAMETERS:
         assert spec_default(parameter.name) == parameter.default
 
