@@ -16,10 +16,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from benchmarks.model.features import Features, feature_columns, features_of, is_link_workload
+from benchmarks.model.features import Features, ModelError, feature_columns, features_of, is_link_workload
 from benchmarks.model.reference_data import Floats
 from benchmarks.model.step_time import counted_traffic, link_seconds, step_times
 from benchmarks.model.topology import LOCAL, Topology
+from core.language import _
 from hostwire.training import Spec
 
 Cell = tuple[Spec, Topology]
@@ -120,6 +121,8 @@ def step_seconds(draws: Draws, cells: Sequence[Cell], *, misfit: bool = True) ->
 
 def formula_seconds(draws: Draws, cells: Sequence[Cell]) -> Floats:
     """Return the seconds of a step by the formula alone, draws by cells."""
+    if any(spec.hosts > 1 for spec, _topology in cells):
+        raise ModelError(_("There is no model of the network between hosts: a run over several has no prediction."))
     found = np.zeros((len(draws.logs), len(cells)))
     training = [index for index, (spec, _topology) in enumerate(cells) if not is_link_workload(spec)]
     if training:
@@ -259,7 +262,7 @@ def fit_parameters(
     state, size, known = start, misfit, freedom
     weights = np.ones(len(data))
     jacobian = problem.derivatives(state)
-    for _ in range(FIT_ITERATIONS if learn else 1):
+    for _round in range(FIT_ITERATIONS if learn else 1):
         scale = np.sqrt(weights) / np.sqrt(problem.spreads**2 + size**2)
 
         def residuals(at: Floats, scale: Floats = scale) -> Floats:

@@ -364,14 +364,15 @@ def fits(spec: Spec, topology: Topology) -> str:
     """Return '' if the run fits, else a sentence with the required and the available memory. Raises ModelError."""
     needed = memory_bytes(spec)
     if spec.backend == "cpu":
-        total = needed * spec.devices
+        processes = math.ceil(spec.devices / spec.hosts)  # of the host that has the most
+        total = needed * processes
         if total <= USABLE_SHARE * topology.memory_bytes:
             return ""
         return _(
             "It needs about {needed:.1f} GB of the host's memory for {devices} processes, and the host has "
             "{total:.1f} GB.",
             needed=total / 1e9,
-            devices=spec.devices,
+            devices=processes,
             total=topology.memory_bytes / 1e9,
         )
     devices = accelerators_used(spec, topology)

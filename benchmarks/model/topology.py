@@ -38,7 +38,7 @@ class Accelerator:
     """A GPU: its model ('V100-SXM2-16GB'), and its place.
 
     `place` is 'local' for the host's own, else the name of a switch below a host port: 'falcon-1/drawer 1/H1'.
-    Devices of one place reach each other without the host.
+    Devices of one place reach each other without the host. `host` is its host, '' for that of the topology.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Accelerator:
     place: str = LOCAL
     link: PcieLink = PcieLink()
     memory_bytes: float = 16e9
+    host: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +62,13 @@ class Storage:
 class Topology:
     """The topology of a run. `uplinks` are the links from the host to each place of its accelerators that is not local.
 
-    `local_fabric` connects the local accelerators.
+    `local_fabric` connects the local accelerators. `other_hosts` are those after the first, of a run over several;
+    cores, memory and storage are the first's.
     """
 
     name: str = ""
     host: str = ""
+    other_hosts: tuple[str, ...] = ()
     cores: int = 40
     memory_bytes: float = 756 * 2**30
     accelerators: tuple[Accelerator, ...] = ()

@@ -14,7 +14,7 @@ from accounts.audit.services import audit_batch, audit_record, target_of
 from accounts.models import User
 from benchmarks.runs.claims import RunClaim, RunFailed
 from benchmarks.runs.models import Run
-from benchmarks.runs.requests import desired_state, refuse_unapproved, validate_trainer, validated_host
+from benchmarks.runs.requests import desired_state, refuse_unapproved, validate_trainers, validated_hosts
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.topology import composition_topology
 from core.errors import Conflict, FalconWebError, Forbidden, InUse, NotFound, RuleViolation
@@ -73,8 +73,7 @@ def authorise_requester(run: Run) -> User:
     try:
         require_composer(person, "run anything")
         composition = Composition.from_json(run.composition)
-        host = validated_host(person, spec, composition)
-        validate_trainer(person, host, spec, composition, run.executor)
+        validate_trainers(person, validated_hosts(person, spec, composition), spec, composition, run.executor)
     except FalconWebError as error:
         raise RunFailed("refused", error.sentence) from error
     return person
@@ -84,8 +83,8 @@ def _start_plan(claim: RunClaim) -> bool:
     run = claim.run
     composition = Composition.from_json(run.composition)
     person = authorise_requester(run)
-    there = dict(Device.objects.filter(pk__in=composition.devices).values_list("pk", "host_port"))
-    if there == composition.devices:
+    there = dict(Device.objects.filter(pk__in=composition.all_devices).values_list("pk", "host_port"))
+    if there == composition.all_devices:
         return _record_topology(claim)
     try:
         refuse_unapproved(person, desired_state(composition))

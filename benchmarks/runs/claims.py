@@ -102,7 +102,7 @@ def holds_acquire(run: Run) -> bool:
     try:
         with transaction.atomic():
             held = set(Hold.objects.values_list("key", flat=True))
-            own = Host.objects.filter(pk=composition.host).values_list("local_gpu_count", flat=True).first() or 0
+            own = dict(Host.objects.filter(pk__in=composition.hosts).values_list("pk", "local_gpu_count"))
             keys = acquirable_keys(composition, held, own)
             if keys is None:
                 return False
@@ -131,7 +131,7 @@ def queue_status() -> list[tuple[Run, str]]:
 
     A resource that an earlier run waits for is not given to a later one, unless the earlier one waits for its sweep.
     """
-    rows = Run.objects.filter(state=Run.State.QUEUED).select_related("sweep", "host")
+    rows = Run.objects.filter(state=Run.State.QUEUED).select_related("sweep")
     queued = list(rows.order_by("queued_at", "position", "pk"))
     if not queued:
         return []
@@ -139,6 +139,7 @@ def queue_status() -> list[tuple[Run, str]]:
     held = {key: HoldOwner(title, tenant) for key, title, tenant in rows_held}
     ahead: dict[str, HoldOwner] = {}
     labels = _resource_labels(queued)
+    own = dict(Host.objects.values_list("pk", "local_gpu_count"))
     found = []
     for run in queued:
         # One of a sweep that has completed was asked for once more: there is nobody else to begin it.
@@ -148,7 +149,6 @@ def queue_status() -> list[tuple[Run, str]]:
         composition = Composition.from_json(run.composition)
         keys = resource_keys(composition)
         me = HoldOwner(run.title, run.tenant_id)
-        own = run.host.local_gpu_count if run.host is not None else 0
         sentence = waiting_reason(composition, me, held=held, ahead=ahead, labels=labels, own=own)
         found.append((run, sentence))
         if sentence:
@@ -161,12 +161,13 @@ def queue_status() -> list[tuple[Run, str]]:
 
 def _resource_labels(runs: Iterable[Run]) -> dict[str, str]:
     compositions = [Composition.from_json(run.composition) for run in runs]
-    devices = {pk for one in compositions for pk in one.devices}
+    devices = {pk for one in compositions for pk in one.all_devices}
     rows = Device.objects.filter(pk__in=devices).select_related("chassis", "slot")
     names = {
         f"device/{row.pk}": f"{row.name} ({row.chassis.name} {row.slot.name})" if row.slot else row.name for row in rows
     }
-    for pk, name in Host.objects.filter(pk__in={one.host for one in compositions}).values_list("pk", "name"):
+    hosts = {pk for one in compositions for pk in one.hosts}
+    for pk, name in Host.objects.filter(pk__in=hosts).values_list("pk", "name"):
         names[f"host/{pk}/{LOCAL_GPU_KEY}"] = f"the GPUs of {name}"
         names[f"host/{pk}/cpu"] = f"the CPU of {name}"
         names[f"host/{pk}/{DRIVE_KEY}"] = f"the NVMe drive of {name}"

@@ -12,7 +12,7 @@ from rest_framework import serializers
 
 from benchmarks.runs.models import Run
 from benchmarks.runs.requests import CUSTOM_PRESET, EXECUTORS, RunRequest, spec_for_composition
-from benchmarks.runs.rules import Composition
+from benchmarks.runs.rules import MAX_RUN_HOSTS, Composition, HostShare
 from benchmarks.runs.services import MAX_TITLE_LENGTH
 from core.api.fields import IdField
 from core.api.requests import StrictSerializer, sentence_by_field
@@ -35,18 +35,34 @@ class DevicePlaceSerializer(StrictSerializer, serializers.Serializer[Any]):
     host_port_id = IdField(source="host_port")
 
 
-class PlaceSerializer(StrictSerializer, serializers.Serializer[Any]):
-    """Where a run runs: a host, how many of its own GPUs, devices of chassis in the order of ranks, a drive to read.
+class HostShareSerializer(StrictSerializer, serializers.Serializer[Any]):
+    """What a run uses of one of several hosts: how many of its own GPUs, devices of chassis in the order of ranks.
 
-    Its values are the arguments of benchmarks.runs.rules.Composition, but for `devices`.
+    Its values are the arguments of benchmarks.runs.rules.HostShare, but for `devices`.
     """
 
     host_id = IdField(source="host")
     local_gpus = serializers.IntegerField(min_value=0, max_value=64, default=0)
     devices = DevicePlaceSerializer(many=True, required=False, default=list)
+
+
+class PlaceSerializer(HostShareSerializer):
+    """Where a run runs: a host, how many of its own GPUs, devices of chassis in the order of ranks, a drive to read.
+
+    Its values are the arguments of benchmarks.runs.rules.Composition, but for `devices` and `others`.
+    """
+
     storage_device_id = IdField(source="storage", allow_null=True, default=None)
     own_drive = serializers.BooleanField(default=False, help_text="Data is read from the host's own NVMe drive")
     cpu = serializers.BooleanField(default=False, help_text="Runs on the host's CPU; no devices then")
+    other_hosts = HostShareSerializer(
+        source="others",
+        many=True,
+        required=False,
+        default=list,
+        max_length=MAX_RUN_HOSTS - 1,
+        help_text="Further hosts that it runs on together with the first, in the order of ranks",
+    )
 
 
 class ExerciseSerializer(StrictSerializer, serializers.Serializer[Any]):
@@ -93,10 +109,8 @@ def parse_run_file(text: str) -> RunRequest:
 def run_request(values: Mapping[str, Any]) -> RunRequest:
     """Return the request that `RunRequestSerializer` has validated; raises Invalid for a contradiction in it."""
     place, exercise = values["composition"], values["exercise"] or {}
-    devices = {one["device"]: one["host_port"] for one in place["devices"]}
-    if len(devices) < len(place["devices"]):
-        raise Invalid(_("A device is named twice."), errors={"composition.devices": _("Name each device once.")})
-    composition = Composition(**{**place, "devices": devices})
+    others = tuple(HostShare(**_share(one)) for one in place["others"])
+    composition = Composition(**{**_share(place), "others": others})
     spec = spec_for_composition(values["workload"], values["preset"], values["spec"], composition)
     if exercise and values["executor"] != "simulated":
         sentence = _("Only a simulated run ends badly on demand.")
@@ -113,10 +127,25 @@ def run_request(values: Mapping[str, Any]) -> RunRequest:
     )
 
 
+def _share(place: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a host's part with its devices by id; raises Invalid for a device that is named twice."""
+    devices = {one["device"]: one["host_port"] for one in place["devices"]}
+    if len(devices) < len(place["devices"]):
+        raise Invalid(_("A device is named twice."), errors={"composition.devices": _("Name each device once.")})
+    return {**place, "devices": devices}
+
+
 def composition_document(place: Composition) -> dict[str, Any]:
     """Return a composition as files and the API have it; `run_request` reads it."""
-    devices = [{"device": pk, "host_port": port} for pk, port in place.devices.items()]
-    return dict(PlaceSerializer({**msgspec.structs.asdict(place), "devices": devices}).data)
+
+    def values(share: HostShare) -> dict[str, Any]:
+        devices = [{"device": pk, "host_port": port} for pk, port in share.devices.items()]
+        return {**msgspec.structs.asdict(share), "devices": devices}
+
+    document = dict(PlaceSerializer({**values(place), "others": [values(one) for one in place.others]}).data)
+    if not place.others:
+        del document["other_hosts"]  # which earlier versions do not read
+    return document
 
 
 def run_file(run: Run) -> str:

@@ -1,4 +1,6 @@
-"""A run on its host, by its agent: start, poll, stop, delete; and orphaned runs.
+"""A run on its hosts, by their agents: start, poll, stop, delete; and orphaned runs.
+
+All hosts of a run start it, or none; where one ends it, fails or is lost, it ends on all of them.
 
 An orphaned run is stopped and deleted on its host, so that no process keeps a device that another run claims.
 """
@@ -8,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -19,27 +20,23 @@ from django.utils import timezone
 
 from benchmarks.runs.attachment import authorise_requester
 from benchmarks.runs.claims import CLAIM_RENEWAL_SECONDS, RunClaim, RunFailed
-from benchmarks.runs.models import Run
-from benchmarks.runs.recording import run_update_store
-from benchmarks.runs.rules import Composition
-from benchmarks.runs.simulation import simulation_profile
-from benchmarks.runs.topology import ADDRESSES_KEY, device_label, own_drive, recorded_topology
+from benchmarks.runs.models import Run, RunNode
+from benchmarks.runs.nodes import address_labels, node_devices, train_requests
+from benchmarks.runs.recording import PEER_TROUBLE, run_update_store
+from benchmarks.runs.topology import ADDRESSES_KEY
 from core.clock import process_clock
 from core.errors import Unavailable
 from core.failpoints import failpoint
 from core.threads import single_connection_thread
 from fabric.agents.models import HostAgent
-from fabric.agents.selectors import attached_devices, device_selector, is_agent_away, latest_report, match_device
+from fabric.agents.selectors import is_agent_away, latest_report
 from fabric.agents.services import agent_request
-from fabric.inventory.models import Device, Host
+from fabric.inventory.models import Host
 from hostwire.protocol import (
     CommandAnswer,
-    DeviceSelector,
-    PciDevice,
     Request,
     TrainDeleteRequest,
     TrainPollRequest,
-    TrainRequest,
     TrainStopRequest,
 )
 from hostwire.training import RunUpdate
@@ -52,7 +49,6 @@ AGENT_LOST_MINUTES: Final = round(AGENT_LOST_AFTER.total_seconds() / 60)
 START_TIMEOUT: Final = 20.0  # for an agent to start a run
 GRACE_SECONDS: Final = 10.0  # between SIGTERM and SIGKILL
 STOP_TIMEOUT: Final = GRACE_SECONDS + 15.0  # for an agent to stop a run
-DEVICE_VISIBLE_TIMEOUT: Final = 45.0  # for an attached device to appear in its host's report
 LIMIT_TOLERANCE: Final = timedelta(seconds=60)  # beyond the time limit, which the host itself enforces
 SETTLING_SECONDS: Final = 60.0  # for reports by the new time after the clock was set
 MAX_POLLS: Final = 50  # in one step: the next step reads the rest
@@ -62,95 +58,115 @@ Result = TypeVar("Result")
 _polled_since: dict[UUID, float] = {}  # when this process first polled a running run, in monotonic seconds
 
 
-@dataclass(frozen=True)
-class HostDevices:
-    """The devices of a run as its host reports them.
-
-    `devices` are the GPUs in the order of ranks, then the drive; `addresses` are PCI addresses by device id, `foreign`
-    those of all chassis devices attached to the host. `drive` holds the data and may be the host's own.
-    """
-
-    devices: tuple[DeviceSelector, ...]
-    addresses: Mapping[int, str]
-    foreign: tuple[str, ...]
-    drive: PciDevice | None
-
-
-def start_on_host(claim: RunClaim) -> bool:
-    """Request the start of a run on its host; return whether it started. Raises RunFailed if the host refuses."""
+def start_on_hosts(claim: RunClaim) -> bool:
+    """Request the start of a run on its hosts; return whether all started it. Raises RunFailed if one refuses."""
     run = claim.run
-    if not _agent_reports(claim):
+    nodes = run.all_nodes()
+    if not all(_agent_reports(claim, node) for node in nodes):
         return False
     if run.cancel_requested_at is not None:
-        return _cancel_unstarted(claim)
-    seen = _host_devices(claim)
+        return _cancel_unstarted(claim, nodes)
+    seen = node_devices(claim, nodes)
     if seen is None:
         return False
     # An unreachable host may start minutes after its devices were attached: authorise as late as possible.
     authorise_requester(run)
-    answer = _request_agent(claim, _train_request(run, seen), wait=START_TIMEOUT)
+    answers = _request_agents(claim, nodes, train_requests(run, nodes, seen), wait=START_TIMEOUT)
     failpoint("run.start.answered")
-    match None if answer is None else answer.outcome:
-        case "started":
-            source = {**run.source, ADDRESSES_KEY: _device_labels(run, seen)}
-            claim.transition(State.RUNNING, started_at=run.started_at or timezone.now(), source=source)
-            failpoint("run.started")
-            return True
-        case None | "interrupted":
-            # The agent restarted meanwhile: the next request returns the outcome.
-            _fail_if_silent(claim, since=run.state_since)
-            return False
-        case _:
-            raise RunFailed("refused", (answer and answer.sentence) or "Its host did not start it.")
-
-
-def poll_host(claim: RunClaim) -> bool:
-    """Store the events and log since the last poll; return whether the run has ended. Raises RunFailed."""
-    run = claim.run
-    if not _agent_reports(claim):
+    for node, answer in zip(nodes, answers, strict=True):
+        if answer is not None and answer.outcome not in {"started", "interrupted"}:
+            raise RunFailed("refused", _of_host(run, node, answer.sentence or "Its host did not start it."))
+    # An agent that restarted meanwhile returns the outcome on the next request.
+    if late := [node for node, answer in zip(nodes, answers, strict=True) if _is_unanswered(answer)]:
+        _fail_if_silent(late[0], since=run.state_since)
         return False
-    if run.state == State.RUNNING and (run.cancel_requested_at is not None or _is_over_limit(run)):
-        return _stop_on_host(claim)
+    source = {**run.source, ADDRESSES_KEY: address_labels(nodes, seen)}
+    claim.transition(State.RUNNING, started_at=run.started_at or timezone.now(), source=source)
+    failpoint("run.started")
+    return True
+
+
+def poll_hosts(claim: RunClaim) -> bool:
+    """Store the events and logs since the last poll; return whether the run has ended. Raises RunFailed."""
+    run = claim.run
+    nodes = run.all_nodes()
+    there = [node for node in nodes if _agent_reports(claim, node)]
+    if there and run.state == State.RUNNING and (run.cancel_requested_at is not None or _is_over_limit(run)):
+        return _stop_on_hosts(claim, there)
+    # What the other hosts have to say is read while one is away.
+    found = [(node, _poll_node(claim, node)) for node in there]
+    news = [(node, update) for node, update in found if update is not None]
+    running = [node for node, update in news if update.state == "running"]
+    if running and any(update.state != "running" and update.exit_code != 0 for _node, update in news):
+        _stop_others(claim, running)
+        return False
+    if len(news) < len(nodes):
+        return False
+    if running:
+        claim.set_sentence("" if run.state == State.RUNNING else "Its host is stopping it.")
+        return False
+    _polled_since.pop(run.pk, None)
+    _record_exit(claim, news)
+    failpoint("run.outcome.stored")
+    return True
+
+
+def _poll_node(claim: RunClaim, node: RunNode) -> RunUpdate | None:
+    """Store what is new of one host, and return its last news; None while there is more, or no answer."""
+    run = claim.run
     for _ in range(MAX_POLLS):
-        answer = _request_agent(claim, TrainPollRequest(str(run.pk), run.next_event, run.next_byte))
+        request = TrainPollRequest(str(run.pk), node.next_event, node.next_byte)
+        (answer,) = _request_agents(claim, [node], [request])
         if answer is None or answer.news is None:
-            claim.set_sentence(f"The agent of {_host_name(run)} reports, but does not answer. Retrying.")
-            return False
+            claim.set_sentence(f"The agent of {node.name} reports, but does not answer. Retrying.")
+            return None
         news = answer.news
         with transaction.atomic():
-            claim.write(**run_update_store(run, news))
+            claim.write(**run_update_store(run, news, node))
             failpoint("run.polled.uncommitted")
         failpoint("run.polled")
         continues = news.more or news.state == "running"
         if continues and run.state == State.STOPPING and claim.seconds_in_state > AGENT_LOST_AFTER.total_seconds():
-            raise RunFailed("lost", f"{_host_name(run)} could not end its processes in {AGENT_LOST_MINUTES} minutes.")
-        if news.more:
-            continue
-        if news.state == "running":
-            claim.set_sentence("" if run.state == State.RUNNING else "Its host is stopping it.")
-            return False
-        _polled_since.pop(run.pk, None)
-        _record_exit(claim, news)
-        failpoint("run.outcome.stored")
-        return True
-    return False
+            raise RunFailed("lost", f"{node.name} could not end its processes in {AGENT_LOST_MINUTES} minutes.")
+        if not news.more:
+            return news
+    return None
 
 
-def delete_from_host(claim: RunClaim) -> None:
-    """Delete an ended run from its host, since everything is stored here. An unreachable host keeps its copy."""
-    run = claim.run
-    agent = HostAgent.objects.filter(host=run.host).first()
-    if run.started_at is None or agent is None or is_agent_away(agent):
+def delete_from_hosts(claim: RunClaim) -> None:
+    """Delete an ended run from its hosts, since everything is stored here. An unreachable host keeps its copy."""
+    there = _reporting(claim.run)
+    if claim.run.started_at is None or not there:
         return
-    _request_agent(claim, TrainDeleteRequest(str(run.pk)))
+    _request_agents(claim, there, [TrainDeleteRequest(str(claim.run.pk))] * len(there))
     failpoint("run.deleted")
 
 
-def _stop_on_host(claim: RunClaim) -> bool:
+def end_on_all_hosts(claim: RunClaim) -> None:
+    """Stop a failed run on all of its hosts that report, where they are several; what remains ends as an orphan."""
     run = claim.run
-    answer = _request_agent(claim, TrainStopRequest(str(run.pk), GRACE_SECONDS), wait=STOP_TIMEOUT)
-    if answer is None or answer.outcome == "interrupted":
-        _fail_if_silent(claim, since=run.cancel_requested_at or _deadline(run) or run.state_since)
+    if not run.is_on_several_hosts or run.state not in Run.ON_HOST:
+        return
+    there = _reporting(run)
+    _request_agents(claim, there, [TrainStopRequest(str(run.pk), GRACE_SECONDS)] * len(there), wait=STOP_TIMEOUT)
+    if run.started_at is None:
+        _request_agents(claim, there, [TrainDeleteRequest(str(run.pk))] * len(there))
+
+
+def _stop_others(claim: RunClaim, running: list[RunNode]) -> None:
+    """Stop the hosts of a run that still run it, where another one has failed."""
+    if claim.run.state == State.RUNNING:
+        claim.transition(State.STOPPING, sentence="One of its hosts has ended it; the others are stopping.")
+    stop = TrainStopRequest(str(claim.run.pk), GRACE_SECONDS)
+    _request_agents(claim, running, [stop] * len(running), wait=STOP_TIMEOUT)
+
+
+def _stop_on_hosts(claim: RunClaim, nodes: list[RunNode]) -> bool:
+    run = claim.run
+    stop = TrainStopRequest(str(run.pk), GRACE_SECONDS)
+    answers = _request_agents(claim, nodes, [stop] * len(nodes), wait=STOP_TIMEOUT)
+    if late := [node for node, answer in zip(nodes, answers, strict=True) if _is_unanswered(answer)]:
+        _fail_if_silent(late[0], since=run.cancel_requested_at or _deadline(run) or run.state_since)
         return False
     sentence = "" if run.cancel_requested_at is not None else "It took longer than its time limit."
     claim.transition(
@@ -158,13 +174,20 @@ def _stop_on_host(claim: RunClaim) -> bool:
         **({"trouble": "limit", "error": sentence} if sentence and not run.trouble else {}),
         sentence="Its host is stopping it.",
     )
-    return poll_host(claim)
+    return poll_hosts(claim)
 
 
-def _record_exit(claim: RunClaim, news: RunUpdate) -> None:
+def _record_exit(claim: RunClaim, found: Sequence[tuple[RunNode, RunUpdate]]) -> None:
     run = claim.run
-    if news.state == "unknown":
-        raise RunFailed("lost", f"{_host_name(run)} has no record of it: its state was lost there.")
+    for node, update in found:
+        if update.state == "unknown":
+            raise RunFailed("lost", f"{node.name} has no record of it: its state was lost there.")
+    if run.trouble == PEER_TROUBLE:  # no host has said more
+        run.trouble = "crash"
+    failed = [(node, update) for node, update in found if update.exit_code != 0]
+    # Of several the one whose failure is the run's.
+    failed.sort(key=lambda one: not run.error.startswith(f"{one[0].name}: "))
+    node, news = (failed or found)[0]
     exit_code = None if news.exit_code is None else max(-(2**31), min(news.exit_code, 2**31 - 1))
     if run.cancel_requested_at is not None and (news.cancelled or exit_code != 0):
         by = f"{run.cancelled_by_name} cancelled it."
@@ -175,119 +198,66 @@ def _record_exit(claim: RunClaim, news: RunUpdate) -> None:
         claim.record_outcome(State.COMPLETED, exit_code=exit_code)
     else:
         trouble = run.trouble or ("lost" if exit_code is None else "crash")
-        cause = run.error or news.sentence
+        cause = run.error or (news.sentence and _of_host(run, node, news.sentence))
         sentence = cause or (UNKNOWN_EXIT_SENTENCE if exit_code is None else f"It ended with exit code {exit_code}.")
         claim.record_outcome(State.FAILED, trouble=trouble, sentence=sentence, exit_code=exit_code)
 
 
-def _cancel_unstarted(claim: RunClaim) -> bool:
-    """Cancel a run that may or may not have started on its host."""
+def _cancel_unstarted(claim: RunClaim, nodes: list[RunNode]) -> bool:
+    """Cancel a run that may or may not have started on its hosts."""
     run = claim.run
-    if _request_agent(claim, TrainStopRequest(str(run.pk), GRACE_SECONDS), wait=STOP_TIMEOUT) is None:
+    stop = TrainStopRequest(str(run.pk), GRACE_SECONDS)
+    if None in _request_agents(claim, nodes, [stop] * len(nodes), wait=STOP_TIMEOUT):
         return False
-    answer = _request_agent(claim, TrainPollRequest(str(run.pk), run.next_event, run.next_byte))
-    if answer is None or answer.news is None:
+    polls = [TrainPollRequest(str(run.pk), node.next_event, node.next_byte) for node in nodes]
+    news = [answer and answer.news for answer in _request_agents(claim, nodes, polls)]
+    if None in news:
         return False
-    if answer.news.state == "unknown":
+    if all(one and one.state == "unknown" for one in news):
         claim.record_outcome(State.CANCELLED, sentence=f"{run.cancelled_by_name} cancelled it before it started.")
     else:
         claim.transition(State.STOPPING, started_at=timezone.now(), sentence="Its host is stopping it.")
     return True
 
 
-def _agent_reports(claim: RunClaim) -> bool:
-    """Return whether the host's agent reports; raises RunFailed after AGENT_LOST_AFTER without a report."""
+def _agent_reports(claim: RunClaim, node: RunNode) -> bool:
+    """Return whether a host's agent reports; raises RunFailed after AGENT_LOST_AFTER without a report."""
     run = claim.run
-    agent = HostAgent.objects.filter(host=run.host).first() if run.host_id is not None else None
+    agent = HostAgent.objects.filter(host=node.host).first() if node.host_id is not None else None
     if agent is None:
-        raise RunFailed("lost", "Its host no longer has an agent.")
+        raise RunFailed("lost", f"{node.name} no longer has an agent.")
     if not is_agent_away(agent):
         return True
     if _is_lost(max(agent.reported_at or run.state_since, run.state_since)):
-        raise RunFailed("lost", f"The agent of {_host_name(run)} has not reported for {AGENT_LOST_MINUTES} minutes.")
-    claim.set_sentence(
-        f"The agent of {_host_name(run)} does not report. The run may continue there. Waiting for a report."
-    )
+        raise RunFailed("lost", f"The agent of {node.name} has not reported for {AGENT_LOST_MINUTES} minutes.")
+    claim.set_sentence(f"The agent of {node.name} does not report. The run may continue there. Waiting for a report.")
     return False
 
 
-def _host_devices(claim: RunClaim) -> HostDevices | None:
-    """Return the devices of a run as its host reports them; None until all appear. Raises RunFailed."""
-    run = claim.run
-    composition = Composition.from_json(run.composition)
-    agent = HostAgent.objects.filter(host=run.host).first()
-    report = latest_report(agent)
-    neighbours = attached_devices([run.host_id or 0]).get(run.host_id or 0, [])
-    gpus: list[DeviceSelector] = []
-    drives: list[DeviceSelector] = []
-    addresses: dict[int, str] = {}
-    drive = own_drive(report, neighbours) if composition.own_drive else None
-    if composition.own_drive and drive is None:
-        if claim.seconds_in_state > DEVICE_VISIBLE_TIMEOUT:
-            raise RunFailed("refused", f"{_host_name(run)} no longer shows an NVMe drive of its own.")
-        claim.set_sentence(f"Waiting for the NVMe drive of {_host_name(run)}, which it does not report.")
-        return None
-    for pk, device in _devices_in_order(composition).items():
-        found = match_device(report, device, neighbours) if report is not None else None
-        if found is None or found.seen is None:
-            why = found.unsure if found is not None and found.unsure else "its host does not report it"
-            if claim.seconds_in_state > DEVICE_VISIBLE_TIMEOUT:
-                raise RunFailed("refused", f"{device.name} cannot be used: {why}.")
-            claim.set_sentence(f"Waiting for {device.name}: {why}.")
+def _reporting(run: Run) -> list[RunNode]:
+    nodes = run.all_nodes()
+    agents = {one.host_id: one for one in HostAgent.objects.filter(host__in=[node.host_id for node in nodes])}
+    return [node for node in nodes if node.host_id in agents and not is_agent_away(agents[node.host_id])]
+
+
+def _request_agents(
+    claim: RunClaim, nodes: Sequence[RunNode], requests: Sequence[Request], *, wait: float = 0.0
+) -> list[CommandAnswer | None]:
+    """Send a request to the agent of each of these hosts, at once; None of one that is unavailable."""
+
+    async def ask(host: Host | None, request: Request) -> CommandAnswer | None:
+        try:
+            return None if host is None else await agent_request(host, request, wait=wait)
+        except Unavailable as error:
+            logger.info("run %s: %s", claim.run.pk, error.sentence)
             return None
-        addresses[pk] = found.seen.address
-        drive = found.seen if pk == composition.storage else drive
-        (gpus if device.kind == Device.Kind.GPU else drives).append(device_selector(device, found.seen))
-    others = [match_device(report, one, neighbours).seen for one in neighbours] if report is not None else []
-    foreign = tuple(sorted({one.address for one in others if one is not None}))
-    return HostDevices((*gpus, *drives), addresses, foreign, drive)
 
-
-def _devices_in_order(composition: Composition) -> dict[int, Device]:
-    rows = Device.objects.select_related("chassis", "slot").in_bulk(composition.devices)
-    return {pk: rows[pk] for pk in composition.devices if pk in rows}
-
-
-def _device_labels(run: Run, seen: HostDevices) -> dict[str, str]:
-    devices = _devices_in_order(Composition.from_json(run.composition))
-    return {seen.addresses[pk]: device_label(device) for pk, device in devices.items()}
-
-
-def _train_request(run: Run, seen: HostDevices) -> TrainRequest:
-    composition = Composition.from_json(run.composition)
-    spec = run.specification()
-    profile = None
-    if run.executor == "simulated":
-        topology = recorded_topology(run)
-        if topology is None:
-            raise RunFailed("refused", "Its topology is not recorded.")
-        named = {name: address for address, name in _device_labels(run, seen).items()}
-        drive = seen.drive.address if seen.drive is not None else ""
-        profile = simulation_profile(spec, topology, named, drive=drive, exercise=run.exercise)
-    return TrainRequest(
-        run=str(run.pk),
-        spec=spec,
-        executor="simulated" if run.executor == "simulated" else "torch",
-        limit=run.limit_seconds,
-        devices=seen.devices,
-        local=composition.local_gpus,
-        foreign=seen.foreign if composition.local_gpus else (),
-        drive=DeviceSelector(address=seen.drive.address, serial=seen.drive.serial) if seen.drive is not None else None,
-        profile=profile,
-    )
-
-
-def _request_agent(claim: RunClaim, request: Request, *, wait: float = 0.0) -> CommandAnswer | None:
-    """Send a request to the agent of a run's host; None while it is unavailable."""
-    host = claim.run.host
-    if host is None:
-        return None
-
-    async def send() -> CommandAnswer | None:
+    async def send() -> list[CommandAnswer | None]:
         async with claim.keep_renewed(CLAIM_RENEWAL_SECONDS):
-            return await agent_request(host, request, wait=wait)
+            asked = (ask(node.host, request) for node, request in zip(nodes, requests, strict=True))
+            return await asyncio.gather(*asked)
 
-    return _run_if_available(send(), claim.run.pk)
+    return _run_if_available(send(), claim.run.pk) or [None] * len(nodes)
 
 
 def _run_if_available(work: Coroutine[Any, Any, Result], run: object) -> Result | None:
@@ -299,12 +269,14 @@ def _run_if_available(work: Coroutine[Any, Any, Result], run: object) -> Result 
         return None
 
 
-def _fail_if_silent(claim: RunClaim, *, since: datetime) -> None:
+def _is_unanswered(answer: CommandAnswer | None) -> bool:
+    return answer is None or answer.outcome == "interrupted"
+
+
+def _fail_if_silent(node: RunNode, *, since: datetime) -> None:
     """Raise RunFailed if a reporting host has not answered since `since`, so that its devices are released."""
     if _is_lost(since):
-        raise RunFailed(
-            "lost", f"The agent of {_host_name(claim.run)} has not answered for {AGENT_LOST_MINUTES} minutes."
-        )
+        raise RunFailed("lost", f"The agent of {node.name} has not answered for {AGENT_LOST_MINUTES} minutes.")
 
 
 def _is_lost(since: datetime) -> bool:
@@ -325,8 +297,9 @@ def _deadline(run: Run) -> datetime | None:
     return run.started_at + timedelta(seconds=run.limit_seconds) + LIMIT_TOLERANCE
 
 
-def _host_name(run: Run) -> str:
-    return run.host.name if run.host is not None else "Its host"
+def _of_host(run: Run, node: RunNode, sentence: str) -> str:
+    """Return a sentence with the host that it is of, where a run is on several."""
+    return f"{node.name}: {sentence}" if run.is_on_several_hosts else sentence
 
 
 def orphaned_runs_end() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from typing import Any, Final, Self
 
 import msgspec
@@ -145,10 +146,55 @@ class Run(models.Model):
         return msgspec.convert(self.spec, Spec)
 
     @property
+    def is_on_several_hosts(self) -> bool:
+        return bool(self.composition.get("others"))
+
+    def all_nodes(self) -> list[RunNode]:
+        """Return its hosts in the order of ranks; the first has its position in the run itself, and is not stored."""
+        first = RunNode(run=self, host=self.host, next_event=self.next_event, next_byte=self.next_byte)
+        return [first, *(self.nodes.all() if self.is_on_several_hosts else ())]
+
+    @property
+    def host_names(self) -> str:
+        """The names of its hosts that are still known: 'node-a + node-b'."""
+        return host_names(one.host for one in self.all_nodes() if one.host is not None)
+
+    @property
     def exercise(self) -> dict[str, Any]:
         """Its deliberate failure, {"fails": "crash", "after": 5}; {} without one."""
         asked: dict[str, Any] = self.source.get("exercise", {}) if self.executor else {}
         return asked
+
+
+def host_names(hosts: Iterable[Host]) -> str:
+    """Return the name of a run's host, of several 'node-a + node-b'."""
+    return " + ".join(one.name for one in hosts)
+
+
+class RunNode(models.Model):
+    """A further host of a run over several, from number 1 on, and the next event and log byte to read from it."""
+
+    class InOrder(models.Manager["RunNode"]):
+        """Reads the hosts with them."""
+
+        def get_queryset(self) -> models.QuerySet[RunNode]:
+            return super().get_queryset().select_related("host")
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="nodes")
+    number = models.PositiveSmallIntegerField(default=0)
+    host = models.ForeignKey(Host, null=True, on_delete=models.SET_NULL, related_name="run_nodes")
+    next_event = models.PositiveBigIntegerField(default=0)
+    next_byte = models.PositiveBigIntegerField(default=0)
+
+    objects = InOrder()
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [models.UniqueConstraint(fields=["run", "number"], name="one_node_a_number")]
+
+    @property
+    def name(self) -> str:
+        return self.host.name if self.host is not None else "Its host"
 
 
 class Hold(models.Model):

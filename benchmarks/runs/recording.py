@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import F, Q
 from numpy.typing import ArrayLike, NDArray
 
-from benchmarks.runs.models import Chunk, LogPart, Run, Series
+from benchmarks.runs.models import Chunk, LogPart, Run, RunNode, Series
 from core.errors import Invalid
 from hostwire.training import (
     READINGS,
@@ -27,6 +27,8 @@ from hostwire.training import (
     StepsCompleted,
 )
 
+PEER_TROUBLE: Final = "peer"  # of a run whose other hosts have not said yet why they ended
+GPU_PREFIX: Final = "gpu/"  # of the series of a GPU
 MAX_KEY_LENGTH: Final = 200
 MAX_SOURCE_LENGTH: Final = 40
 MAX_SERIES: Final = 5000  # of a run; a larger record could not be imported
@@ -45,25 +47,39 @@ class SeriesBuffer:
         self.values: list[float] = []
 
 
-def run_update_store(run: Run, news: RunUpdate) -> dict[str, Any]:
-    """Store new events and log bytes in the caller's transaction; return the changed fields of the run.
+def run_update_store(run: Run, news: RunUpdate, node: RunNode) -> dict[str, Any]:
+    """Store a node's new events and log bytes in the caller's transaction; return the changed fields of the run.
 
-    Events that were stored before (a repeated answer) are skipped by number.
+    Events that were stored before (a repeated answer) are skipped by number. Steps and results are of the first node,
+    readings of each.
     """
     changes: dict[str, Any] = {}
     columns: dict[str, SeriesBuffer] = {}
-    skipped = max(0, run.next_event - news.first_event)
+    skipped = max(0, node.next_event - news.first_event)
     events = news.events[skipped:]
     for event in events:
-        _record_event(run, event, columns, changes)
+        if isinstance(event, RunFailed):
+            _record_failure(run, event, node, changes)
+        elif isinstance(event, RunReading):
+            _record_reading(event, node, columns)
+        elif not node.number:
+            _record_event(run, event, columns, changes)
     if columns and len(columns) + run.series.count() > MAX_SERIES:
         columns = _limit_series(run, columns)
     series_append_all(run, {key: SeriesValues(*one.about, one.at, one.values) for key, one in columns.items()})
-    if news.first_byte >= run.next_byte:
-        log_append(run, run.next_byte, news.log)
-    changes["next_event"] = max(run.next_event, news.first_event + len(news.events))
-    changes["next_byte"] = max(run.next_byte, news.next_byte)
-    return changes
+    if news.first_byte >= node.next_byte:
+        log_append(run, node.next_byte, _named_lines(node.name, news.log) if run.is_on_several_hosts else news.log)
+    node.next_event = max(node.next_event, news.first_event + len(news.events))
+    node.next_byte = max(node.next_byte, news.next_byte)
+    if node.number:
+        node.save(update_fields=["next_event", "next_byte"])
+        return changes
+    return {**changes, "next_event": node.next_event, "next_byte": node.next_byte}
+
+
+def _named_lines(host: str, text: str) -> str:
+    """Return the lines of a host's log with its name; a line in two parts becomes two, as others are in between."""
+    return "".join(f"{host}: {line}\n" for line in text.splitlines())
 
 
 def _limit_series(run: Run, columns: dict[str, SeriesBuffer]) -> dict[str, SeriesBuffer]:
@@ -89,11 +105,6 @@ def _record_event(run: Run, event: RunEvent, columns: dict[str, SeriesBuffer], c
                 _append_values(columns, f"steps/{event.phase}/loss", "", ends.tolist()[: len(loss)], loss)
             if event.phase == TIMED_PHASE:
                 changes["steps_done"] = max(changes.get("steps_done", run.steps_done), event.first + len(event.seconds))
-        case RunReading():
-            for name, value in event.values.items():
-                unit = READINGS.get(name.rpartition("/")[2], ("", ""))[0]
-                source = event.source[:MAX_SOURCE_LENGTH]
-                _append_values(columns, name, unit, [event.at], [value], source=source, interval=event.interval)
         case RunResult():
             kept = changes.get("results", run.results)
             results = {
@@ -103,10 +114,28 @@ def _record_event(run: Run, event: RunEvent, columns: dict[str, SeriesBuffer], c
             }
             if len(msgspec.json.encode(results)) <= MAX_RESULT_BYTES:
                 changes["results"] = results
-        case RunFailed():
-            # The first error is the cause of the others.
-            if not run.trouble and "trouble" not in changes:
-                changes["trouble"], changes["error"] = event.what[:20], event.sentence
+
+
+def _record_reading(event: RunReading, node: RunNode, columns: dict[str, SeriesBuffer]) -> None:
+    for name, value in event.values.items():
+        unit = READINGS.get(name.rpartition("/")[2], ("", ""))[0]
+        source, key = event.source[:MAX_SOURCE_LENGTH], node_reading_key(node, name)
+        _append_values(columns, key, unit, [event.at], [value], source=source, interval=event.interval)
+
+
+def node_reading_key(node: RunNode, name: str) -> str:
+    """Return the key of a host's reading: of further hosts 'host/node-b/cpu', 'gpu/node-b 0000:41:00.0/power'."""
+    if not node.number:
+        return name
+    host, of_gpu = node.name.replace("/", "-"), name.removeprefix(GPU_PREFIX)
+    return f"host/{host}/{name}" if of_gpu == name else f"{GPU_PREFIX}{host} {of_gpu}"
+
+
+def _record_failure(run: Run, event: RunFailed, node: RunNode, changes: dict[str, Any]) -> None:
+    """Record the first failure, as the cause of the others; that a peer ended is no cause where there is another."""
+    if changes.get("trouble", run.trouble) in {"", PEER_TROUBLE}:
+        sentence = f"{node.name}: {event.sentence}" if run.is_on_several_hosts else event.sentence
+        changes["trouble"], changes["error"] = event.what[:20], sentence
 
 
 def _append_values(

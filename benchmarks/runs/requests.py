@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +13,7 @@ from accounts.visibility import visible_or_404
 from benchmarks import model
 from benchmarks.model.topology import Topology
 from benchmarks.runs.models import Run
-from benchmarks.runs.rules import Composition
+from benchmarks.runs.rules import Composition, HostShare, rank_counts
 from benchmarks.runs.topology import composition_topology, current_own_drive
 from benchmarks.workloads.catalogue import spec_of, workload_of
 from benchmarks.workloads.definitions import SpecError, Workload, validate_spec
@@ -62,10 +62,12 @@ def spec_for_composition(workload: str, preset: str, given: Mapping[str, Any], c
     """
     filled = dict(given)
     filled.setdefault("backend", CPU_BACKEND if composition.cpu else "cuda")
+    filled.setdefault("hosts", len(composition.shares))
     if not composition.cpu and "devices" not in filled:
-        others = Device.objects.filter(pk__in=composition.devices).exclude(kind=Device.Kind.GPU).count()
+        devices = composition.all_devices
+        others = Device.objects.filter(pk__in=devices).exclude(kind=Device.Kind.GPU).count()
         # Unknown devices are refused later.
-        filled["devices"] = max(1, composition.local_gpus + len(composition.devices) - others)
+        filled["devices"] = max(1, sum(one.local_gpus for one in composition.shares) + len(devices) - others)
     try:
         return spec_of(workload, preset, filled)
     except SpecError as error:
@@ -94,33 +96,101 @@ def refuse_too_many_open(person: User) -> None:
         )
 
 
-def validated_host(person: User, spec: Spec, composition: Composition) -> Host:
-    """Return the host of a composition whose members are validated.
+def validated_hosts(person: User, spec: Spec, composition: Composition) -> list[Host]:
+    """Return the hosts of a composition whose members are validated, that of rank 0 first.
 
     Raises NotFound for what the person may not see, Invalid for a contradiction, Conflict for a missing device.
     """
-    host: Host = visible_or_404(Host.objects, person, composition.host, "host")
-    devices = _composition_devices(person, composition, host)
-    errors = _storage_errors(composition, devices, host)
-    gpus = [one for one in devices.values() if one.kind == Device.Kind.GPU]
+    hosts: list[Host] = [visible_or_404(Host.objects, person, pk, "host") for pk in composition.hosts]
+    devices: dict[int, Device] = {}
+    for share, host in zip(composition.shares, hosts, strict=True):
+        devices |= _share_devices(person, share, host)
+    errors = _hosts_errors(spec, composition, devices)
+    for host in hosts:
+        errors |= _storage_errors(composition, devices, host)
+    gpus = [one.pk for one in devices.values() if one.kind == Device.Kind.GPU]
     others = [one for one in devices.values() if one.kind != Device.Kind.GPU and one.pk != composition.storage]
     if others:
         errors["devices"] = _("{name} computes nothing: take GPUs, and one NVMe drive as storage.", name=others[0].name)
-    if composition.local_gpus > host.local_gpu_count:
-        errors["local_gpus"] = _("{name} has {count} GPUs of its own.", name=host.name, count=host.local_gpu_count)
-    errors |= _count_errors(spec, composition, len(gpus))
+    for share, host in zip(composition.shares, hosts, strict=True):
+        if share.local_gpus > host.local_gpu_count:
+            errors["local_gpus"] = _("{name} has {count} GPUs of its own.", name=host.name, count=host.local_gpu_count)
+    errors |= _count_errors(spec, composition, gpus, hosts)
     if errors:
         raise Invalid(next(iter(errors.values())), errors=errors)
-    return host
+    return hosts
 
 
-def validate_trainer(person: User, host: Host, spec: Spec, composition: Composition, executor: str) -> None:
-    """Raise Invalid for what the trainer of a host does not support, and Conflict if its agent does not report."""
+def _hosts_errors(spec: Spec, composition: Composition, devices: Mapping[int, Device]) -> dict[str, str]:
+    """Return what is wrong with the hosts of a run over several."""
+    if len({*composition.hosts}) < len(composition.hosts):
+        return {"other_hosts": _("A host is named twice.")}
+    if len(devices) < sum(len(one.devices) for one in composition.shares):
+        return {"devices": _("A device is named twice.")}
+    if spec.hosts != len(composition.hosts):
+        return {
+            "hosts": _(
+                "The specification is for {hosts} hosts, and {chosen} are chosen.",
+                hosts=spec.hosts,
+                chosen=len(composition.hosts),
+            )
+        }
+    if composition.others and composition.storage is not None:
+        return {
+            "storage": _(
+                "A drive of a chassis is at one host: over several, data is read from each host's own drive, or "
+                "wherever each has it."
+            )
+        }
+    return {}
+
+
+def validate_trainers(
+    person: User, hosts: Sequence[Host], spec: Spec, composition: Composition, executor: str
+) -> list[TrainerCapabilities]:
+    """Return what the trainers of a run's hosts can run.
+
+    Raises Invalid for what one of them does not support, and Conflict if an agent does not report.
+    """
     if executor not in EXECUTORS:
         raise Invalid(
             _("'{executor}' is no executor.", executor=executor[:50]),
             errors={"executor": _("One of {choices}.", choices=", ".join(EXECUTORS))},
         )
+    found = [_validated_trainer(person, host, spec, composition, executor) for host in hosts]
+    if len(hosts) > 1 and (sentence := _together_refusal(hosts, found, executor)):
+        raise Invalid(sentence, errors={"other_hosts": sentence})
+    return found
+
+
+def _together_refusal(hosts: Sequence[Host], trainers: Sequence[TrainerCapabilities], executor: str) -> str:
+    """Return why hosts cannot run something together, '' if they can."""
+    if executor != "torch":
+        return _(
+            "A run over several hosts cannot be simulated: nothing is known of the network between them. Take the "
+            "executor torch."
+        )
+    for host, trainer in zip(hosts, trainers, strict=True):
+        if not trainer.address:
+            return _(
+                "{name} takes part in no run over several hosts: set AGENT_RENDEZVOUS of its agent to its address in "
+                "the network of these hosts.",
+                name=host.name,
+            )
+        if trainer.framework != trainers[0].framework:
+            return _(
+                "{first} has {one}, and {second} has {other}: a run over several hosts needs the same on all.",
+                first=hosts[0].name,
+                one=trainers[0].framework,
+                second=host.name,
+                other=trainer.framework,
+            )
+    return ""
+
+
+def _validated_trainer(
+    person: User, host: Host, spec: Spec, composition: Composition, executor: str
+) -> TrainerCapabilities:
     trainer = _host_trainer(host)
     sentence = ""
     if executor not in trainer.executors:
@@ -146,6 +216,7 @@ def validate_trainer(person: User, host: Host, spec: Spec, composition: Composit
         raise Invalid(sentence, errors={"storage": sentence})
     if spec.workload == COMMAND_WORKLOAD:
         _refuse_command(person, host, executor, trainer)
+    return trainer
 
 
 def _host_trainer(host: Host) -> TrainerCapabilities:
@@ -189,16 +260,14 @@ def refuse_unapproved(person: User, desired: DesiredState) -> None:
 
 
 def desired_state(composition: Composition) -> DesiredState:
-    return DesiredState(attachments=dict(composition.devices))
+    return DesiredState(attachments=composition.all_devices)
 
 
-def _composition_devices(person: User, composition: Composition, host: Host) -> dict[int, Device]:
-    rows = Device.objects.visible_to(person).filter(pk__in=composition.devices).select_related("chassis")
+def _share_devices(person: User, share: HostShare, host: Host) -> dict[int, Device]:
+    rows = Device.objects.visible_to(person).filter(pk__in=share.devices).select_related("chassis")
     devices = {row.pk: row for row in rows}
-    ports = {
-        row.pk: row for row in HostPort.objects.visible_to(person).filter(pk__in=set(composition.devices.values()))
-    }
-    for pk, port in composition.devices.items():
+    ports = {row.pk: row for row in HostPort.objects.visible_to(person).filter(pk__in=set(share.devices.values()))}
+    for pk, port in share.devices.items():
         if pk not in devices:
             raise NotFound(_("There is no device {pk}.", pk=pk))
         if port not in ports:
@@ -228,9 +297,9 @@ def _storage_errors(composition: Composition, devices: dict[int, Device], host: 
     return {} if drive.kind == Device.Kind.NVME else {"storage": _("{name} is no NVMe drive.", name=drive.name)}
 
 
-def _count_errors(spec: Spec, composition: Composition, gpus: int) -> dict[str, str]:
+def _count_errors(spec: Spec, composition: Composition, gpus: Collection[int], hosts: Sequence[Host]) -> dict[str, str]:
     """Return the errors of a spec whose backend or number of devices differs from the composition."""
-    there = composition.local_gpus + gpus
+    there = sum(one.local_gpus for one in composition.shares) + len(gpus)
     if composition.cpu:
         if there:
             return {"cpu": _("A run on the CPU takes no GPUs.")}
@@ -247,6 +316,9 @@ def _count_errors(spec: Spec, composition: Composition, gpus: int) -> dict[str, 
                 "The specification is for {devices} devices, and {there} are chosen.", devices=spec.devices, there=there
             )
         }
+    for ranks, host in zip(rank_counts(composition, spec, gpus), hosts, strict=True):
+        if not ranks:
+            return {"devices": _("No GPU of {name} is chosen: take some, or leave the host out.", name=host.name)}
     return {}
 
 

@@ -28,6 +28,7 @@ from benchmarks.runs.recording import (
     series_append,
     series_values,
 )
+from benchmarks.runs.rules import Composition
 from benchmarks.runs.topology import recorded_topology
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.errors import FalconWebError
@@ -305,7 +306,7 @@ def _link_directions(run: Run) -> list[LinkDirection]:
     devices = Device.objects.filter(runs=run).exclude(slot__port=None)
     for pk, chassis, port in devices.values_list("pk", "chassis", "slot__port"):
         found += _both_directions(chassis, port, f"device-{pk}", to=TX, back=RX)
-    uplinks = set(run.composition.get("devices", {}).values())
+    uplinks = set(Composition.from_json(run.composition).all_devices.values()) if run.composition else set()
     ports = HostPort.objects.filter(pk__in=uplinks).exclude(port=None)
     for pk, chassis, port in ports.values_list("pk", "chassis", "port"):
         found += _both_directions(chassis, port, f"uplink-{pk}", to=RX, back=TX)

@@ -8,41 +8,75 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from hostwire.training import Spec
+
 DEVICE_ORDER: Final = "order"
+MAX_RUN_HOSTS: Final = 8  # of one run
 
 
-class Composition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A host, the number of its own GPUs, chassis devices with their host ports, and the storage.
+class HostShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a run uses of one host: the number of its own GPUs, and chassis devices with their host ports.
 
-    `devices` maps device ids to host port ids, in the order of ranks after the local GPUs. Data is read from the NVMe
-    drive among them whose id is `storage`, with `own_drive` from an NVMe drive of the host's own, else from the host's
-    default location. With `cpu` the run uses the host's CPU.
+    `devices` maps device ids to host port ids, in the order of ranks after the local GPUs.
     """
 
     host: int
     local_gpus: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
     devices: dict[int, int] = {}
+
+
+class Composition(HostShare, frozen=True, kw_only=True):
+    """The share of a run's first host, which has rank 0, of `others` in the order of ranks, and the storage.
+
+    Data is read from the NVMe drive among the devices whose id is `storage`, with `own_drive` from an NVMe drive of
+    each host's own, else from each host's default location. With `cpu` the run uses the CPUs of its hosts.
+    """
+
     storage: int | None = None
     own_drive: bool = False
     cpu: bool = False
+    others: Annotated[tuple[HostShare, ...], msgspec.Meta(max_length=MAX_RUN_HOSTS - 1)] = ()
+
+    @property
+    def shares(self) -> tuple[HostShare, ...]:
+        """The shares of all hosts, in the order of ranks."""
+        return (self, *self.others)
+
+    @property
+    def hosts(self) -> list[int]:
+        return [one.host for one in self.shares]
+
+    @property
+    def all_devices(self) -> dict[int, int]:
+        """The chassis devices of all hosts, with their host ports."""
+        return {pk: port for one in self.shares for pk, port in one.devices.items()}
 
     def as_json(self) -> dict[str, Any]:
         plain: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
+        if not self.others:
+            del plain["others"]  # compositions of one host are as before there were others
         return plain
 
     def as_stored(self) -> dict[str, Any]:
-        """Return it as JSON for a database, with the rank order in a list: PostgreSQL does not keep member order."""
-        return {**self.as_json(), DEVICE_ORDER: list(self.devices)}
+        """Return it as JSON for a database, with the rank order in lists: PostgreSQL does not keep member order."""
+        plain = self.as_json()
+        for share, stored in zip(self.shares, (plain, *plain.get("others", ())), strict=True):
+            stored[DEVICE_ORDER] = list(share.devices)
+        return plain
 
     @classmethod
     def from_json(cls, plain: Any) -> Composition:
         """Read what `as_json` or `as_stored` returned; raises msgspec.ValidationError for anything else."""
-        if not isinstance(plain, dict) or DEVICE_ORDER not in plain:
-            return msgspec.convert(plain, cls, strict=False)
-        made = msgspec.convert(
-            {name: value for name, value in plain.items() if name != DEVICE_ORDER}, cls, strict=False
-        )
-        return msgspec.structs.replace(made, devices={pk: made.devices[pk] for pk in plain[DEVICE_ORDER]})
+        if isinstance(plain, dict) and DEVICE_ORDER in plain:
+            plain = _in_rank_order(plain)
+            if "others" in plain:
+                plain["others"] = [_in_rank_order(one) for one in plain["others"]]
+        return msgspec.convert(plain, cls, strict=False)
+
+
+def _in_rank_order(stored: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {name: value for name, value in stored.items() if name != DEVICE_ORDER}
+    return {**plain, "devices": {pk: plain["devices"][str(pk)] for pk in stored[DEVICE_ORDER]}}
 
 
 LOCAL_GPU_KEY: Final = "gpu"
@@ -63,13 +97,14 @@ class HoldOwner:
 
 def resource_keys(composition: Composition) -> set[str]:
     """Return the resources of a run: 'device/12', 'host/3/gpu' (all its own GPUs), 'host/3/cpu', 'host/3/drive'."""
-    keys = {f"device/{pk}" for pk in composition.devices}
-    if composition.local_gpus:
-        keys.add(f"host/{composition.host}/{LOCAL_GPU_KEY}")
-    if composition.cpu:
-        keys.add(f"host/{composition.host}/cpu")
-    if composition.own_drive:
-        keys.add(f"host/{composition.host}/{DRIVE_KEY}")
+    keys = {f"device/{pk}" for pk in composition.all_devices}
+    for share in composition.shares:
+        if share.local_gpus:
+            keys.add(f"host/{share.host}/{LOCAL_GPU_KEY}")
+        if composition.cpu:
+            keys.add(f"host/{share.host}/cpu")
+        if composition.own_drive:
+            keys.add(f"host/{share.host}/{DRIVE_KEY}")
     return keys
 
 
@@ -80,19 +115,20 @@ def waiting_reason(
     held: Mapping[str, HoldOwner],
     ahead: Mapping[str, HoldOwner],
     labels: Mapping[str, str],
-    own: int,
+    own: Mapping[int, int],
 ) -> str:
     """Return why a run waits, '' where it need not: by the owner of each key, and the first run that waits for it.
 
-    `own` is the number of the host's own GPUs.
+    `own` is the number of its own GPUs of each host.
     """
+    local = {f"host/{one.host}/{LOCAL_GPU_KEY}": one for one in composition.shares}
     for key in sorted(resource_keys(composition)):
         name = labels.get(key, key)
-        if key.endswith(f"/{LOCAL_GPU_KEY}"):
-            if _free_local_gpus(composition, held, own) is None:
+        if key in local:
+            if _free_local_gpus(local[key], held, own) is None:
                 users = sorted({user.label_for(me) for one, user in held.items() if one.startswith(f"{key}/")})
                 by = f": {users[0]} uses some" if users else ""
-                return f"Waiting for {composition.local_gpus} of {name}{by}."
+                return f"Waiting for {local[key].local_gpus} of {name}{by}."
         elif key in held:
             return f"Waiting for {name}, which {held[key].label_for(me)} uses."
         if key in ahead:
@@ -100,18 +136,29 @@ def waiting_reason(
     return ""
 
 
-def acquirable_keys(composition: Composition, held: Collection[str], own: int) -> set[str] | None:
-    """Return the keys that a run acquires, with the first free of the host's `own` GPUs; None if too few are free."""
+def acquirable_keys(composition: Composition, held: Collection[str], own: Mapping[int, int]) -> set[str] | None:
+    """Return the keys that a run acquires, with the first free ones of each host's `own` GPUs; None if too few are."""
     keys = {key for key in resource_keys(composition) if not key.endswith(f"/{LOCAL_GPU_KEY}")}
-    if composition.local_gpus:
-        free = _free_local_gpus(composition, held, own)
+    for share in composition.shares:
+        free = _free_local_gpus(share, held, own)
         if free is None:
             return None
         keys |= free
     return keys
 
 
-def _free_local_gpus(composition: Composition, held: Collection[str], own: int) -> set[str] | None:
-    mine = [f"host/{composition.host}/{LOCAL_GPU_KEY}/{number}" for number in range(own)]
+def _free_local_gpus(share: HostShare, held: Collection[str], own: Mapping[int, int]) -> set[str] | None:
+    mine = [f"host/{share.host}/{LOCAL_GPU_KEY}/{number}" for number in range(own.get(share.host, 0))]
     free = [key for key in mine if key not in held]
-    return set(free[: composition.local_gpus]) if len(free) >= composition.local_gpus else None
+    return set(free[: share.local_gpus]) if len(free) >= share.local_gpus else None
+
+
+def rank_counts(composition: Composition, spec: Spec, gpus: Collection[int]) -> list[int]:
+    """Return the number of ranks of each host: its GPUs, of which `gpus` are those of chassis; on CPUs equal parts.
+
+    What is left over on CPUs is on the first hosts.
+    """
+    if not composition.cpu:
+        return [one.local_gpus + len(one.devices.keys() & {*gpus}) for one in composition.shares]
+    each, left = divmod(spec.devices, len(composition.shares))
+    return [each + (number < left) for number in range(len(composition.shares))]

@@ -65,15 +65,16 @@ def _advance_once(claim: RunClaim) -> bool:
             case State.COMPOSING:
                 return attach_devices(claim)
             case State.STARTING:
-                return execution.start_on_host(claim)
+                return execution.start_on_hosts(claim)
             case State.RUNNING | State.STOPPING:
-                return execution.poll_host(claim)
+                return execution.poll_hosts(claim)
             case State.RETURNING:
                 _collect_results(claim)
                 return restore_devices(claim)
             case _:
                 return False
     except RunFailed as error:
+        execution.end_on_all_hosts(claim)
         claim.record_outcome(State.FAILED, trouble=error.trouble, sentence=error.sentence)
         return True
     except (ClaimLost, DatabaseError):
@@ -101,7 +102,7 @@ def _collect_results(claim: RunClaim) -> None:
         logger.exception("run %s: results", claim.run.pk)
         claim.write(results={**claim.run.results, "readings": {}})
     if claim.run.trouble != "lost":
-        execution.delete_from_host(claim)
+        execution.delete_from_hosts(claim)
 
 
 def _fail_run(claim: RunClaim, sentence: str) -> bool:

@@ -18,14 +18,14 @@ from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import User
 from benchmarks.model.topology import LOCAL, Topology
 from benchmarks.runs.attachment import devices_to_restore
-from benchmarks.runs.models import EXERCISE_SUFFIX, Run, run_changed
+from benchmarks.runs.models import EXERCISE_SUFFIX, Run, RunNode, host_names, run_changed
 from benchmarks.runs.requests import (
     MAX_LIMIT_SECONDS,
     RunRequest,
     refuse_too_many_open,
     validate_attachments,
-    validate_trainer,
-    validated_host,
+    validate_trainers,
+    validated_hosts,
     validated_topology,
     validated_workload,
 )
@@ -69,8 +69,8 @@ def run_create(
         if not 1.0 <= request.limit_seconds <= MAX_LIMIT_SECONDS:
             sentence = _("The time limit is from 1 second to 30 days.")
             raise Invalid(sentence, errors={"limit_seconds": sentence})
-        host = validated_host(person, spec, composition)
-        validate_trainer(person, host, spec, composition, executor)
+        hosts = validated_hosts(person, spec, composition)
+        validate_trainers(person, hosts, spec, composition, executor)
         topology = validated_topology(spec, composition, workload)
         if sweep_id is None:
             validate_attachments(person, composition)
@@ -79,7 +79,7 @@ def run_create(
             with act.change():
                 run = Run.objects.create(
                     title=_exercise_title(
-                        _clean_title(request.title) or default_title(workload, spec, topology, host.name),
+                        _clean_title(request.title) or default_title(workload, spec, topology, host_names(hosts)),
                         request.exercise,
                     ),
                     workload=spec.workload,
@@ -89,7 +89,7 @@ def run_create(
                     executor=executor,
                     provenance=Run.Provenance.SIMULATED if executor == "simulated" else Run.Provenance.MEASURED,
                     composition=composition.as_stored(),
-                    host=host,
+                    host=hosts[0],
                     topology=msgspec.to_builtins(topology),
                     limit_seconds=request.limit_seconds,
                     keep_composed=request.keep_composed,
@@ -106,9 +106,14 @@ def run_create(
                     idempotency_key=idempotency_key,
                     request_digest=digest,
                 )
-                run.devices.set(composition.devices)
+                run.devices.set(composition.all_devices)
+                RunNode.objects.bulk_create(
+                    RunNode(run=run, number=number, host=host) for number, host in enumerate(hosts) if number
+                )
                 act.target = target_of(run, run.title)
-                act.after = {"workload": spec.workload, "executor": executor, "host": host.name, "spec": spec.hash}
+                act.after = {
+                    "workload": spec.workload, "executor": executor, "host": host_names(hosts), "spec": spec.hash,
+                }  # fmt: skip
                 failpoint("run.created.uncommitted")
                 transaction.on_commit(partial(_notify_and_enqueue, run), robust=True)
         except IntegrityError:

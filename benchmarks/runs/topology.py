@@ -7,6 +7,7 @@ run starts, because other devices may have them later.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -14,8 +15,9 @@ import msgspec
 from accounts.visibility import row_or_404
 from benchmarks.model.reference_data import LOCAL_STORAGE, is_nvme
 from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Storage, Topology
-from benchmarks.runs.models import Run
-from benchmarks.runs.rules import Composition
+from benchmarks.runs.models import Run, host_names
+from benchmarks.runs.recording import GPU_PREFIX
+from benchmarks.runs.rules import Composition, HostShare
 from core.errors import NotFound
 from core.language import _, gettext_noop
 from fabric.agents.models import HostAgent
@@ -100,7 +102,6 @@ def own_drive_storage(drive: PciDevice) -> Storage:
     )
 
 
-GPU_PREFIX: Final = "gpu/"
 LOCAL_PREFIX: Final = "local "  # followed by a number: a host's own accelerator
 ADDRESSES_KEY: Final = "addresses"  # of a run's source: the names of accelerators by PCI address
 
@@ -112,9 +113,14 @@ def strategy_label(name: str) -> str:
 
 def accelerator_label(accelerator: Accelerator) -> str:
     """Return the label of an accelerator: 'own GPU 1', 'falcon-1 drawer 1 slot 3'."""
-    name = accelerator.name
+    name, host = accelerator.name, accelerator.host
     if accelerator.place == LOCAL:
-        return _("own GPU {number}", number=name.removeprefix(LOCAL_PREFIX)) if name.startswith(LOCAL_PREFIX) else name
+        number = name.removeprefix(f"{host}/").removeprefix(LOCAL_PREFIX)
+        if number == name:
+            return name
+        if host:
+            return _("own GPU {number} of {host}", number=number, host=host)
+        return _("own GPU {number}", number=number)
     chassis, _slash, slot = name.rpartition("/")
     return f"{chassis} {slot[:1].lower()}{slot[1:]}" if chassis else name
 
@@ -135,11 +141,13 @@ def gpu_labels(run: Run, keys: Iterable[str]) -> dict[str, str]:
         for address, name in (noted if isinstance(noted, Mapping) else {}).items()
         if isinstance(name, str) and name in named
     }
-    others = [one for one in addresses if one not in found]
-    unnoted = [one for one in topology.accelerators if one.name not in {known.name for known in found.values()}]
-    if len(others) == len(unnoted) and all(one.place == LOCAL for one in unnoted):
-        # A host assigns its own GPUs in the order of their addresses.
-        found |= dict(zip(others, unnoted, strict=True))
+    named_found = {known.name for known in found.values()}
+    for host in ("", *topology.other_hosts):
+        others = [one for one in addresses if one not in found and one.rpartition(" ")[0] == host.replace("/", "-")]
+        unnoted = [one for one in topology.accelerators if one.name not in named_found and one.host == host]
+        if len(others) == len(unnoted) and all(one.place == LOCAL for one in unnoted):
+            # A host assigns its own GPUs in the order of their addresses.
+            found |= dict(zip(others, unnoted, strict=True))
     return {
         address: accelerator_label(one) + ("" if one.place == LOCAL else f" · {one.model.partition('-')[0]}")
         for address, one in found.items()
@@ -166,32 +174,50 @@ def composition_topology(composition: Composition) -> Topology:
     Accelerators are in the order of ranks: the host's own, then those of chassis. On the CPU there are none. Raises
     NotFound for an unknown host, device or host port.
     """
-    host: Host = row_or_404(Host.objects.all(), composition.host, "host")
-    devices = Device.objects.select_related("chassis", "slot__port", "slot__drawer").in_bulk(list(composition.devices))
-    ports = HostPort.objects.select_related("chassis", "drawer", "port").in_bulk(set(composition.devices.values()))
-    for pk, port in composition.devices.items():
+    hosts: list[Host] = [row_or_404(Host.objects.all(), pk, "host") for pk in composition.hosts]
+    attached = composition.all_devices
+    devices = Device.objects.select_related("chassis", "slot__port", "slot__drawer").in_bulk(list(attached))
+    ports = HostPort.objects.select_related("chassis", "drawer", "port").in_bulk(set(attached.values()))
+    for pk, port in attached.items():
         if pk not in devices or port not in ports:
             raise NotFound(
                 _("There is no device {pk}.", pk=pk)
                 if pk not in devices
                 else _("There is no host port {port}.", port=port)
             )
-    agent = HostAgent.objects.filter(host=host).first()
-    report = latest_report(agent)
-    gpus = [pk for pk in composition.devices if devices[pk].kind == Device.Kind.GPU]
-    places = {pk: place_name(ports[port]) for pk, port in composition.devices.items()}
+    places = {pk: place_name(ports[port]) for pk, port in attached.items()}
+    report = latest_report(HostAgent.objects.filter(host=hosts[0]).first())
+    first, *others = hosts
     return Topology(
-        name=host.name,
-        host=host.name,
-        memory_bytes=(host.memory_gib or 0.0) * 2**30 or Topology.memory_bytes,
+        name=host_names(hosts),
+        host=first.name,
+        other_hosts=tuple(one.name for one in others),
+        memory_bytes=(first.memory_gib or 0.0) * 2**30 or Topology.memory_bytes,
         accelerators=()
         if composition.cpu
-        else (
-            *local_accelerators(host, report, composition.local_gpus),
-            *(_accelerator(devices[pk], places[pk]) for pk in gpus),
+        else tuple(
+            accelerator
+            for host, share in zip(hosts, composition.shares, strict=True)
+            for accelerator in _share_accelerators(host, share, devices, places, "" if host is first else host.name)
         ),
         storage=_composition_storage(composition, devices, places, report),
         uplinks={place_name(port): link_of(port.port) for port in ports.values()},
+    )
+
+
+def _share_accelerators(
+    host: Host, share: HostShare, devices: Mapping[int, Device], places: Mapping[int, str], name: str
+) -> tuple[Accelerator, ...]:
+    """Return what computes at one host; `name` is that of a further host, '' for the first."""
+    report = latest_report(HostAgent.objects.filter(host=host).first()) if share.local_gpus else None
+    found = (
+        *local_accelerators(host, report, share.local_gpus),
+        *(_accelerator(devices[pk], places[pk]) for pk in share.devices if devices[pk].kind == Device.Kind.GPU),
+    )
+    if not name:
+        return found
+    return tuple(
+        replace(one, host=name, name=f"{name}/{one.name}" if one.place == LOCAL else one.name) for one in found
     )
 
 

@@ -210,7 +210,7 @@ def test_a_text_that_no_database_takes_finds_nothing(lab: Lab) -> None:
 def kept(run: Run, *events: Any) -> Run:
     """Let a host tell of a run, and make its figures."""
     news = msgspec.json.decode(msgspec.json.encode(RunUpdate(run="x", state="running", events=events)), type=RunUpdate)
-    changes = run_update_store(run, news)
+    changes = run_update_store(run, news, run.all_nodes()[0])
     Run.objects.filter(pk=run.pk).update(**changes)
     run.refresh_from_db()
     Run.objects.filter(pk=run.pk).update(results=msgspec.to_builtins(summarise(run)))

@@ -62,7 +62,7 @@ def test_what_a_host_tells_is_kept_in_as_many_queries_however_many_devices_it_ha
 
     for number in range(3):
         with django_assert_max_num_queries(9):
-            Run.objects.filter(pk=run.pk).update(**run_update_store(run, update_of(32, number)))
+            Run.objects.filter(pk=run.pk).update(**run_update_store(run, update_of(32, number), run.all_nodes()[0]))
         run.refresh_from_db()
     at, values = series_values(run, ["gpu/31/power"])["gpu/31/power"]
     assert (at.tolist(), values.tolist()) == ([100.0, 101.0, 102.0], [0.0, 1.0, 2.0])
@@ -94,7 +94,7 @@ def test_events_that_are_told_twice_are_kept_once(run: Run) -> None:
     )
     told = RunUpdate(run=str(run.pk), state="running", events=events, log="one\n", next_byte=4)
     for _ in range(2):
-        changes = run_update_store(run, told)
+        changes = run_update_store(run, told, run.all_nodes()[0])
         Run.objects.filter(pk=run.pk).update(**changes)
         run.refresh_from_db()
     assert (run.steps_done, run.phase, run.next_event, run.next_byte) == (2, "timed", 5, 4)
