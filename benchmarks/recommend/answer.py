@@ -5,24 +5,21 @@ Pure: it reads a pool, a request and observations of runs, and returns a frozen 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 import numpy as np
 
 from benchmarks.model import Belief, predict, refit
 from benchmarks.model.calibration import Observation
 from benchmarks.model.prediction import BASIS_LABELS, Basis, Prediction
 from benchmarks.recommend.candidates import (
-    Array,
     RunCandidate,
     enumerate_candidates,
-    job_joules,
-    job_seconds,
     objective_values,
 )
+from benchmarks.recommend.cost_reasons import cost_reasons, job_parts, saving_sentence, variant_label
 from benchmarks.recommend.explanation import (
     Infeasibility,
     candidate_reasons,
@@ -38,8 +35,7 @@ from benchmarks.recommend.ranking import (
     evaluate_candidates,
     median_interval,
 )
-from benchmarks.recommend.request import OBJECTIVE_LABELS, OBJECTIVE_UNITS, RecommendationRequest
-from benchmarks.runs.rules import Composition
+from benchmarks.recommend.request import OBJECTIVE_LABELS, RecommendationRequest
 from core.language import _, joined
 
 MAX_RANKED: Final = 10
@@ -60,12 +56,14 @@ class RankedCandidate:
     """A candidate for display: `objective` in its own unit (seconds, GPU-hours, joules, devices).
 
     `basis` is measured (a run of exactly this), calibrated (runs of the same workload) or prior (published rates only).
+    `variant` names the software options. `spent` and `energy` are the medians of the parts of time, s, and energy, J.
     """
 
     candidate: RunCandidate
     words: str
+    variant: str
     objective: AmountInterval
-    seconds: AmountInterval  # of the job
+    seconds: AmountInterval  # to the answer, until its devices are given back
     step: AmountInterval  # seconds
     gpu_hours: AmountInterval
     joules: AmountInterval
@@ -75,6 +73,9 @@ class RankedCandidate:
     basis: Basis
     prediction: Prediction
     reasons: tuple[str, ...]
+    steps: int
+    spent: Mapping[str, float]
+    energy: Mapping[str, float]
 
     @property
     def devices(self) -> int:
@@ -98,12 +99,15 @@ class DecidingRun:
         """Its expected effect on the regret."""
         if self.after >= self.before:
             return _(
-                "Run {candidate} next: it is the most likely to be best among candidates without a run.",
+                "Run {candidate}, with {variant}, next: it is the most likely to be best among candidates without a "
+                "run.",
                 candidate=self.line.words,
+                variant=self.line.variant,
             )
         return _(
-            "Run {candidate} next: the expected regret of the choice falls from {before} to {after}.",
+            "Run {candidate}, with {variant}, next: the expected regret of the choice falls from {before} to {after}.",
             candidate=self.line.words,
+            variant=self.line.variant,
             before=format_share(self.before),
             after=format_share(self.after),
         )
@@ -153,15 +157,18 @@ class Recommendation:
         )
         if not self.abstains:
             chosen = _(
-                "{candidate}, for the {objective}: {amount}.",
+                "{candidate}, with {variant}, for the {objective}: {amount}.",
                 candidate=first.words,
+                variant=first.variant,
                 objective=objective,
                 amount=amount,
             )
             return joined([chosen, certainty])
         leads = _(
-            "Nothing is recommended yet. {candidate} leads for the {objective} ({amount}), but others overlap with it.",
+            "Nothing is recommended yet. {candidate}, with {variant}, leads for the {objective} ({amount}), but others "
+            "overlap with it.",
             candidate=first.words,
+            variant=first.variant,
             objective=objective,
             amount=amount,
         )
@@ -213,10 +220,9 @@ def recommend(
     shown = dict.fromkeys(
         [*evaluation.ranking.order[:MAX_RANKED], *([deciding.candidate] if deciding is not None else [])]
     )
-    amounts = _amounts(request, evaluation)
     lines = {
         place: _ranked_candidate(
-            pool, evaluation, amounts, place, belief=belief, basis="measured" if place in evaluation.run else basis
+            pool, request, evaluation, place, belief=belief, basis="measured" if place in evaluation.run else basis
         )
         for place in shown
     }
@@ -230,150 +236,48 @@ def recommend(
     )
 
 
-def _amounts(request: RecommendationRequest, evaluation: CandidateEvaluation) -> dict[str, Array]:
-    """Return the amounts of all candidates by their names in a RankedCandidate, by draw and candidate."""
-    every, seconds = evaluation.candidates, evaluation.seconds
-    time = job_seconds(every, request, seconds)
-    return {
-        "objective": objective_values(every, request, seconds, request.objective),
-        "seconds": time,
-        "step": seconds.step,
-        "gpu_hours": time * np.array([candidate.layout.count / 3600 for candidate in every]),
-        "joules": job_joules(every, request, seconds),
-    }
-
-
 def _ranked_candidate(
     pool: RecommendationPool,
+    request: RecommendationRequest,
     evaluation: CandidateEvaluation,
-    amounts: dict[str, Array],
     place: int,
     *,
     belief: Belief,
     basis: Basis,
 ) -> RankedCandidate:
-    candidate = evaluation.candidates[place]
+    candidate, seconds = evaluation.candidates[place], evaluation.seconds.of_one(place)
     topology = candidate.layout.named_topology(pool)
     prediction = predict(candidate.spec, topology, belief, count=TERM_DRAWS)
-    intervals = {name: median_interval(matrix[:, place]) for name, matrix in amounts.items()}
+    time, joules = job_parts([candidate], request, seconds)
+    spent, energy = ({name: float(np.median(part)) for name, part in parts.items()} for parts in (time, joules))
+    total = np.sum(list(time.values()), axis=0)
+    amounts = {
+        "objective": objective_values([candidate], request, seconds, request.objective),
+        "seconds": total,
+        "step": seconds.step,
+        "gpu_hours": total * (candidate.layout.count / 3600),
+        "joules": np.sum(list(joules.values()), axis=0),
+    }
+    reasons = [
+        *cost_reasons(candidate, request, spent, energy),
+        *candidate_reasons(pool, candidate, prediction, basis),
+    ]
+    if place == evaluation.ranking.first:
+        saving = saving_sentence(evaluation.candidates, request, evaluation.seconds, place)
+        reasons[:0] = [saving] if saving else []
+    intervals = {name: median_interval(draws) for name, draws in amounts.items()}
     return RankedCandidate(
         candidate=candidate,
         words=topology.name,
+        variant=variant_label(candidate.spec),
         probability=float(evaluation.ranking.probability[place]),
         near=float(evaluation.ranking.near[place]),
         regret=float(evaluation.ranking.regret[place]),
         basis=basis,
         prediction=prediction,
-        reasons=candidate_reasons(pool, candidate, prediction, basis),
+        reasons=tuple(reasons),
+        steps=request.steps(candidate.spec),
+        spent=spent,
+        energy=energy,
         **{name: AmountInterval(value=middle, low=low, high=high) for name, (middle, low, high) in intervals.items()},
     )
-
-
-CSV_COLUMNS: Final = (
-    "rank", "composition", "host", "gpus", "precision", "strategy", "batch", "objective", "low", "high", "unit",
-    "step_seconds", "step_low", "step_high", "job_hours", "gpu_hours", "energy_kwh", "probability_of_being_best",
-    "expected_regret", "basis", "provenance",
-)  # fmt: skip
-
-
-def candidate_composition(pool: RecommendationPool, line: RankedCandidate) -> Composition:
-    """Return the composition of a candidate."""
-    layout = line.candidate.layout
-    drive = layout.storage(pool)
-    return Composition(
-        host=layout.host.id,
-        local_gpus=layout.local,
-        devices={**layout.attachments(pool), **({drive[0]: drive[1]} if drive is not None else {})},
-        storage=drive[0] if drive is not None else None,
-        own_drive=drive is None and layout.host.own_drive,
-    )
-
-
-def recommendation_json(pool: RecommendationPool, answer: Recommendation) -> dict[str, Any]:
-    """Return an answer as JSON for the API and the command."""
-    deciding = answer.deciding
-    return {
-        "sentence": answer.sentence,
-        "objective": answer.request.objective,
-        "unit": OBJECTIVE_UNITS[answer.request.objective][0],
-        "abstains": answer.abstains,
-        "exact": answer.exact,
-        "search": answer.search_words,
-        "considered": answer.considered,
-        "compositions": answer.layouts,
-        "runs_learned_from": answer.runs,
-        "provenance": "predicted",
-        "candidates": [_candidate_json(pool, answer, line, rank) for rank, line in enumerate(answer.lines, 1)],
-        "deciding_run": {
-            "sentence": deciding.sentence,
-            "expected_regret_before": deciding.before,
-            "expected_regret_after": deciding.after,
-            "candidate": _candidate_json(pool, answer, deciding.line, None),
-        }
-        if deciding is not None
-        else None,
-        "impossible": {
-            "constraints": list(answer.impossible.constraints),
-            "sentence": answer.impossible.sentence,
-            "without": [{"constraint": name, "sentence": words} for name, words in answer.impossible.relaxed],
-        }
-        if answer.impossible is not None
-        else None,
-        "does_not_fit": list(answer.unfit),
-        "batch_not_divided_by": list(answer.undivided),
-    }
-
-
-def _candidate_json(
-    pool: RecommendationPool, answer: Recommendation, line: RankedCandidate, rank: int | None
-) -> dict[str, Any]:
-    layout, factor = line.candidate.layout, OBJECTIVE_UNITS[answer.request.objective][1]
-    desired = layout.desired_state(pool)
-    return {
-        "rank": rank,
-        "composition_words": line.words,
-        "composition": candidate_composition(pool, line).as_json(),
-        "spec": msgspec.to_builtins(line.candidate.spec),
-        "gpus": line.devices,
-        "value": _amount_json(line.objective, factor),
-        "step_seconds": _amount_json(line.step),
-        "job_hours": _amount_json(line.seconds, 1 / 3600),
-        "gpu_hours": _amount_json(line.gpu_hours),
-        "energy_kwh": _amount_json(line.joules, 1 / 3.6e6),
-        "probability_of_being_best": line.probability,
-        "probability_of_being_near_the_best": line.near,
-        "expected_regret": line.regret,
-        "basis": line.basis,
-        "reasons": list(line.reasons),
-        "terms": msgspec.to_builtins(line.prediction.terms, enc_hook=str.__str__),
-        "pcie_bytes_per_second": line.prediction.pcie_bytes_per_second,
-        "memory_bytes": line.prediction.memory_bytes,
-        "attachments": [{"device_id": device, "host_port_id": port} for device, port in desired.attachments.items()],
-        "modes": [{"drawer_id": drawer, "mode": mode.value} for drawer, mode in desired.modes.items()],
-    }
-
-
-def _amount_json(amount: AmountInterval, factor: float = 1.0) -> dict[str, float]:
-    return {"median": amount.value * factor, "low": amount.low * factor, "high": amount.high * factor}
-
-
-def recommendation_rows(answer: Recommendation) -> Iterator[tuple[object, ...]]:
-    """Yield a row of CSV_COLUMNS for each line; all values are predicted, except steps whose basis is measured."""
-    unit, factor = OBJECTIVE_UNITS[answer.request.objective]
-    for rank, line in enumerate(answer.lines, 1):
-        spec = line.candidate.spec
-        yield (
-            rank, line.words, line.candidate.layout.host.name, line.devices, spec.precision, spec.strategy, spec.batch,
-            line.objective.value * factor, line.objective.low * factor, line.objective.high * factor, unit,
-            line.step.value, line.step.low, line.step.high, line.seconds.value / 3600, line.gpu_hours.value,
-            line.joules.value / 3.6e6, line.probability, line.regret, line.basis, "predicted",
-        )  # fmt: skip
-
-
-def amount_text(answer: Recommendation, amount: AmountInterval) -> str:
-    """Return an amount of the objective with its interval as text."""
-    objective = answer.request.objective
-    if amount.low == amount.high:
-        return format_objective(objective, amount.value)
-    value, low, high = (format_objective(objective, one) for one in (amount.value, amount.low, amount.high))
-    return _("{value} ({low} to {high})", value=value, low=low, high=high)

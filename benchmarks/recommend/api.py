@@ -15,10 +15,12 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
 from benchmarks.model.prediction import StepTerm
-from benchmarks.recommend.answer import recommend, recommendation_json
+from benchmarks.recommend.answer import recommend
+from benchmarks.recommend.reports import recommendation_json
 from benchmarks.recommend.request import (
     DEFAULT_SAMPLES,
     MAX_BATCHES,
+    MAX_EPOCHS,
     MAX_SAMPLES,
     OBJECTIVE_LABELS,
     parse_recommendation_request,
@@ -55,7 +57,9 @@ class RecommendationLimitsSerializer(StrictSerializer, serializers.Serializer[An
     host_ids = serializers.ListField(child=IdField(), max_length=1000, required=False)
     models = serializers.ListField(child=serializers.CharField(max_length=100), max_length=100, required=False)
     most_hours = serializers.FloatField(min_value=1e-9, max_value=1e9, required=False)
-    most_kwh = serializers.FloatField(min_value=1e-9, max_value=1e9, required=False, help_text="Of the GPUs")
+    most_kwh = serializers.FloatField(
+        min_value=1e-9, max_value=1e9, required=False, help_text="Of GPUs, host and chassis"
+    )
     most_watts = serializers.FloatField(
         min_value=1e-9, max_value=1e9, required=False, help_text="Of all GPUs together, by their data sheets"
     )
@@ -79,7 +83,7 @@ class RecommendationSerializer(StrictSerializer, serializers.Serializer[Any]):
         min_value=1e-9,
         max_value=MAX_SAMPLES,
         required=False,
-        help_text=f"The job's work; by default {DEFAULT_SAMPLES:.0f}",
+        help_text=f"The job's work, of each epoch; by default {DEFAULT_SAMPLES:.0f}",
     )
     objective = serializers.ChoiceField(choices=list(OBJECTIVE_LABELS), required=False)
     precisions = serializers.ListField(
@@ -92,6 +96,9 @@ class RecommendationSerializer(StrictSerializer, serializers.Serializer[Any]):
         child=serializers.IntegerField(min_value=1, max_value=10**6), max_length=MAX_BATCHES, required=False
     )
     global_batch = serializers.IntegerField(min_value=1, max_value=10**6, required=False)
+    epochs = serializers.IntegerField(
+        min_value=1, max_value=MAX_EPOCHS, required=False, help_text="Each ends with a whole step; by default 1"
+    )
     limits = RecommendationLimitsSerializer(required=False)
 
 
@@ -101,6 +108,23 @@ class AmountSerializer(serializers.Serializer[Any]):
     median = serializers.FloatField()
     low = serializers.FloatField()
     high = serializers.FloatField()
+
+
+class TimePartsSerializer(serializers.Serializer[Any]):
+    """The parts of the time, medians in s."""
+
+    compose_seconds = serializers.FloatField()
+    start_seconds = serializers.FloatField()
+    train_seconds = serializers.FloatField()
+    give_back_seconds = serializers.FloatField()
+
+
+class EnergyPartsSerializer(serializers.Serializer[Any]):
+    """The parts of the energy, medians in kWh; a chassis counts with an equal share for each used slot."""
+
+    gpus_kwh = serializers.FloatField()
+    host_kwh = serializers.FloatField()
+    chassis_kwh = serializers.FloatField()
 
 
 RecommendedTermSerializer = dataclass_serializer(StepTerm, "RecommendedTerm")
@@ -125,14 +149,19 @@ class CandidateSerializer(serializers.Serializer[Any]):
 
     rank = serializers.IntegerField(allow_null=True)
     composition_words = serializers.CharField()
+    variant = serializers.CharField(help_text="Precision, strategy, batch, accumulation, compilation and loaders")
+    title = serializers.CharField(help_text="Of a plan or run of it")
     composition = serializers.DictField()
     spec = serializers.DictField()
     gpus = serializers.IntegerField()
     value = AmountSerializer(help_text="Of the objective, in `unit`")
     step_seconds = AmountSerializer()
-    job_hours = AmountSerializer()
+    job_hours = AmountSerializer(help_text="From composing it to giving it back")
+    steps = serializers.IntegerField(help_text="Whole steps of the job")
+    time_parts = TimePartsSerializer()
+    energy_parts = EnergyPartsSerializer()
     gpu_hours = AmountSerializer()
-    energy_kwh = AmountSerializer(help_text="Of the GPUs")
+    energy_kwh = AmountSerializer(help_text="Of the GPUs, the host, and the share of the chassis")
     probability_of_being_best = serializers.FloatField()
     probability_of_being_near_the_best = serializers.FloatField(help_text="No other one saves more than 3 %")
     expected_regret = serializers.FloatField(help_text="Share of the cost of the best")

@@ -1,16 +1,15 @@
 """Candidates, which are layouts with software options, and their costs by draws of a belief.
 
-A GPU draws its maximum power while it computes and a share of that while it waits. The share is an assumption, the
-same for all models; the power of hosts and chassis is not counted.
+The time of a job is that until its devices are given back; its power is described in `power`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -22,15 +21,15 @@ from benchmarks.model.reference_data import device_datasheet
 from benchmarks.model.topology import Topology
 from benchmarks.recommend.layouts import Layout
 from benchmarks.recommend.pool import DeviceClass, RecommendationPool
+from benchmarks.recommend.power import RESTING_SHARE, WAITING_SHARE, ChassisPower, PowerDraw
 from benchmarks.recommend.request import Objective, RecommendationRequest
 from benchmarks.recommend.search import search_layouts
+from benchmarks.recommend.times import TimesAround, drawers_seconds, start_seconds
 from core.language import _
 from hostwire.training import Precision, Spec, Strategy
 
 Array = NDArray[np.float64]
 MAX_CANDIDATES: Final = 1000
-# Share of its maximum power that a GPU draws while it waits within a job, clocks up: an assumption.
-IDLE_SHARE: Final = 0.25
 # A limit on time or energy is kept if it is kept in this share of the draws.
 CONSTRAINT_CONFIDENCE: Final = 0.9
 
@@ -42,16 +41,40 @@ class RunCandidate:
     layout: Layout
     spec: Spec
     topology: Topology
+    times: TimesAround
+    power: PowerDraw
+
+    @classmethod
+    def of(cls, pool: RecommendationPool, layout: Layout, spec: Spec, topology: Topology) -> RunCandidate:
+        """Return a candidate with the times and power of its pool."""
+        slots = layout.slots(pool)
+        power = {chassis: pool.power.get(chassis, ChassisPower()) for chassis in slots}
+        # A core is busy for each process and each loader.
+        cores = min(layout.host.cores, spec.processes * (1 + spec.loader_workers))
+        return cls(
+            layout=layout,
+            spec=spec,
+            topology=topology,
+            times=layout.times(pool, spec.workload),
+            power=PowerDraw(
+                gpus=sum(count * device_datasheet(kind.model).watts for kind, count in layout.kinds.items()),
+                host_idle=layout.host.idle_watts,
+                host_load=cores * layout.host.core_watts,
+                chassis=sum(count * power[chassis].slot_watts for chassis, count in slots.items()),
+                slots=sum(slots.values()),
+                is_measured=bool(power) and all(one.is_measured for one in power.values()),
+            ),
+        )
 
     @cached_property
     def kinds(self) -> dict[DeviceClass, int]:
         """The number of its GPUs of each kind."""
         return self.layout.kinds
 
-    @cached_property
+    @property
     def watts(self) -> float:
         """The maximum power of its GPUs together."""
-        return sum(count * device_datasheet(kind.model).watts for kind, count in self.kinds.items())
+        return self.power.gpus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +149,7 @@ def enumerate_candidates(
             if reason := too_small[key]:
                 unfit[reason] = None
                 continue
-            one = RunCandidate(layout=layout, spec=spec, topology=topology)
+            one = RunCandidate.of(pool, layout, spec, topology)
             if request.limits.most_watts is None or one.watts <= request.limits.most_watts:
                 group.append(one)
         if group:
@@ -171,6 +194,10 @@ class StepSeconds:
     step: Array
     alone: Array
 
+    def of_one(self, place: int) -> StepSeconds:
+        """Return those of one candidate."""
+        return StepSeconds(self.step[:, [place]], self.alone[:, [place]])
+
     @classmethod
     def of(cls, candidates: Sequence[RunCandidate], draws: Draws) -> StepSeconds:
         """Return step times by the model. The computing time is that of one device alone, input included."""
@@ -195,19 +222,83 @@ class StepSeconds:
         return cls(both[:, : len(cells)], both[:, [len(cells) + position for position in positions]])
 
 
+@dataclass(frozen=True)
+class JobSeconds:
+    """The parts of the time to the answer, s, by draw and candidate."""
+
+    compose: Array
+    start: Array
+    train: Array
+    give_back: Array
+
+    @classmethod
+    def of(cls, candidates: Sequence[RunCandidate], request: RecommendationRequest, seconds: StepSeconds) -> JobSeconds:
+        """Return the parts: whole steps between the times around them."""
+        rows = len(seconds.step)
+        drawn: dict[object, Array] = {}
+
+        def columns(name: Callable[[TimesAround], Any], draw: Callable[[Any, int], Array]) -> Array:
+            keys = [name(one.times) for one in candidates]
+            for key in keys:
+                if key not in drawn:
+                    drawn[key] = draw(key, rows)
+            return np.stack([drawn[key] for key in keys], axis=1)
+
+        steps = np.array([request.steps(one.spec) for one in candidates])
+        return cls(
+            compose=columns(lambda one: one.compose, drawers_seconds),
+            start=columns(lambda one: one.start, start_seconds),
+            train=seconds.step * steps,
+            give_back=columns(lambda one: one.give_back, drawers_seconds),
+        )
+
+    @property
+    def around(self) -> Array:
+        """The time without training."""
+        return self.compose + self.start + self.give_back
+
+    @property
+    def total(self) -> Array:
+        return self.around + self.train
+
+
 def job_seconds(candidates: Sequence[RunCandidate], request: RecommendationRequest, seconds: StepSeconds) -> Array:
-    """Return seconds of the whole job, by draw and candidate."""
-    steps = np.array([request.samples / one.spec.global_batch for one in candidates])
-    found: Array = seconds.step * steps
-    return found
+    """Return seconds from the decision to the end of giving back, by draw and candidate."""
+    return JobSeconds.of(candidates, request, seconds).total
+
+
+@dataclass(frozen=True)
+class JobJoules:
+    """The parts of the energy of a job, J, by draw and candidate."""
+
+    gpus: Array
+    host: Array
+    chassis: Array
+
+    @classmethod
+    def of(cls, candidates: Sequence[RunCandidate], request: RecommendationRequest, seconds: StepSeconds) -> JobJoules:
+        """Return the energy of its devices, host and share of the chassis for the whole time."""
+        spent = JobSeconds.of(candidates, request, seconds)
+        busy = np.minimum(1.0, seconds.alone / seconds.step)
+        working = spent.train * (WAITING_SHARE + (1.0 - WAITING_SHARE) * busy)
+        gpus, idle, load, chassis = (
+            np.array([getattr(one.power, name) for one in candidates])
+            for name in ("gpus", "host_idle", "host_load", "chassis")
+        )
+        return cls(
+            gpus=gpus * (working + RESTING_SHARE * spent.around),
+            host=idle * spent.total + load * spent.train,
+            chassis=chassis * spent.total,
+        )
+
+    @property
+    def total(self) -> Array:
+        return self.gpus + self.host + self.chassis
 
 
 def job_joules(candidates: Sequence[RunCandidate], request: RecommendationRequest, seconds: StepSeconds) -> Array:
-    """Return the energy of the job's GPUs, J, by draw and candidate."""
-    watts = np.array([one.watts for one in candidates])
-    busy = np.minimum(1.0, seconds.alone / seconds.step)
-    found: Array = job_seconds(candidates, request, seconds) * watts * (IDLE_SHARE + (1.0 - IDLE_SHARE) * busy)
-    return found
+    """Return the energy of the job, J, by draw and candidate."""
+    return JobJoules.of(candidates, request, seconds).total
 
 
 def objective_values(

@@ -1,9 +1,9 @@
-"""The chart of a recommendation: the throughput of each candidate with its interval, on one scale from 0. Pure."""
+"""The charts of a recommendation: throughput of each candidate with its interval, and parts of an amount. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,6 +56,31 @@ def throughput_chart(lines: Sequence[RankedCandidate]) -> ThroughputChart:
     return ThroughputChart(
         bars=tuple(bars), ticks=tuple((number * step * scale, number * step) for number in range(int(most / step) + 1))
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartOfAmount:
+    """A part of an amount: its name, its label, the amount as text, and its place in units of the picture."""
+
+    name: str
+    label: str
+    words: str
+    start: float
+    span: float
+
+
+def parts_bar(
+    parts: Mapping[str, float], labels: Mapping[str, str], words: Callable[[float], str]
+) -> tuple[PartOfAmount, ...]:
+    """Return the parts above 0 as one bar over the whole width."""
+    scale = CHART_WIDTH / (sum(parts.values()) or 1.0)
+    found, start = [], 0.0
+    for name, label in labels.items():
+        if parts[name] > 0:
+            span = parts[name] * scale
+            found.append(PartOfAmount(name=name, label=_(label), words=words(parts[name]), start=start, span=span))
+            start += span
+    return tuple(found)
 
 
 def _tick_step(most: float) -> float:

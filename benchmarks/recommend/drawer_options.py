@@ -13,7 +13,7 @@ from itertools import product
 from benchmarks.recommend.pool import DeviceClass, RecommendationPool
 from fabric.bmc.types import DrawerMode
 from fabric.operations.rules import MODE_DESCRIPTIONS, DeviceSnapshot, DrawerSnapshot, PortSnapshot, attach_violation
-from fabric.plans.rules import DesiredState, plan_steps
+from fabric.plans.rules import DesiredState, StepKind, plan_steps
 
 ClassCounts = tuple[tuple[DeviceClass, int], ...]  # kinds with their counts, in the order of their names
 
@@ -23,7 +23,8 @@ class DrawerOption:
     """One way to use a drawer: its devices at its host ports, by their indices in its lists.
 
     `held` are the counts at each used host port. `storage` has the indices of a drive and of its port. `detached`
-    devices leave their host to make room, `mode` is the required mode of the drawer, `steps` the plan steps.
+    devices leave their host to make room, `mode` is the required mode of the drawer, `steps` are the kinds of the steps
+    of a plan.
     """
 
     held: tuple[tuple[int, ClassCounts], ...] = ()
@@ -31,7 +32,7 @@ class DrawerOption:
     storage: tuple[int, int] | None = None
     detached: tuple[int, ...] = ()
     mode: DrawerMode | None = None
-    steps: int = 0
+    steps: tuple[StepKind, ...] = ()
 
     @property
     def count(self) -> int:
@@ -242,7 +243,7 @@ def _cheapest_option(
                     storage=storage,
                     detached=detached,
                     mode=None if mode is bare.mode else mode,
-                    steps=len(planned.steps),
+                    steps=tuple(step.kind for step in planned.steps),
                 )
     return None
 

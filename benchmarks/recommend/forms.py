@@ -17,11 +17,11 @@ from core.language import _, gettext_noop
 
 # Names of the form fields, with their places in a request and their parsers.
 NUMBER_FIELDS: Final = {
-    "samples": ("samples",), "global_batch": ("global_batch",), "least": ("limits", "least_devices"),
-    "most": ("limits", "most_devices"), "hours": ("limits", "most_hours"), "kwh": ("limits", "most_kwh"),
-    "watts": ("limits", "most_watts"),
+    "samples": ("samples",), "epochs": ("epochs",), "global_batch": ("global_batch",),
+    "least": ("limits", "least_devices"), "most": ("limits", "most_devices"), "hours": ("limits", "most_hours"),
+    "kwh": ("limits", "most_kwh"), "watts": ("limits", "most_watts"),
 }  # fmt: skip
-INTEGER_FIELDS: Final = ("global_batch", "least", "most")
+INTEGER_FIELDS: Final = ("epochs", "global_batch", "least", "most")
 CHECKBOX_FIELDS: Final = ("keep_attached", "same_mode", "one_model", "one_place")
 CHOICE_FIELDS: Final = {
     "precision": ("precisions", (("fp32", "FP32"), ("fp16", "FP16"), ("bf16", "BF16"))),
@@ -44,6 +44,7 @@ FIELD_LABELS: Final = {
     "preset": gettext_noop("Preset"),
     "objective": gettext_noop("For the"),
     "samples": gettext_noop("Work"),
+    "epochs": gettext_noop("Epochs"),
     "precision": gettext_noop("Precision"),
     "strategy": gettext_noop("Strategy"),
     "batch": gettext_noop("Batches"),

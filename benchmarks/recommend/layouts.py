@@ -10,6 +10,7 @@ from typing import Final
 from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Storage, Topology
 from benchmarks.recommend.drawer_options import ClassCounts, DrawerOption
 from benchmarks.recommend.pool import DeviceClass, HostPool, RecommendationPool
+from benchmarks.recommend.times import TimesAround
 from core.language import _, _n, join_words, joined
 from fabric.bmc.types import DrawerMode
 from fabric.plans.rules import DesiredState
@@ -92,6 +93,19 @@ class Layout:
             storage=storage,
             uplinks=uplinks,
         )
+
+    def times(self, pool: RecommendationPool, workload: str) -> TimesAround:
+        """Return the time to compose it, to start a run, and to give it back."""
+        drawers = [(pool.drawers[position].chassis, option.steps) for position, option in self.choices]
+        return TimesAround.of(pool.times, drawers, workload)
+
+    def slots(self, pool: RecommendationPool) -> dict[int, int]:
+        """Return the number of slots that it uses of each chassis, by id."""
+        found: dict[int, int] = {}
+        for position, option in self.choices:
+            chassis = pool.drawers[position].chassis
+            found[chassis] = found.get(chassis, 0) + len(option.devices) + (option.storage is not None)
+        return found
 
     def attachments(self, pool: RecommendationPool) -> dict[int, int]:
         """Return the host ports of devices by id, in the order of ranks after the local GPUs."""

@@ -10,6 +10,8 @@ import msgspec
 
 from benchmarks.model.reference_data import LOCAL_STORAGE
 from benchmarks.model.topology import PcieLink, Storage
+from benchmarks.recommend.power import CORE_WATTS, HOST_IDLE_WATTS, ChassisPower
+from benchmarks.recommend.times import SiteTimes
 from fabric.bmc.types import DrawerMode
 from fabric.operations.rules import DeviceSnapshot, DrawerSnapshot, PortSnapshot
 
@@ -37,6 +39,8 @@ class HostPool:
     # The disk that it reads from by default is unknown.
     storage: Storage = field(default_factory=lambda: Storage(model=LOCAL_STORAGE))
     own_drive: bool = False  # `storage` is an NVMe drive that the host's agent reports
+    idle_watts: float = HOST_IDLE_WATTS
+    core_watts: float = CORE_WATTS  # that a busy core adds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +58,7 @@ class RecommendationPool:
     """Hosts by id, drawers as in `fabric.operations.projected_state`, and their free devices.
 
     `uplinks` maps ids of usable host ports to their links. `modes` are the ids of drawers whose mode may be changed.
-    `places` are the labels of drawers: 'falcon-1/drawer 1'.
+    `places` are the labels of drawers: 'falcon-1/drawer 1'. `power` is by the id of a chassis.
     """
 
     hosts: Mapping[int, HostPool] = field(default_factory=dict)
@@ -63,6 +67,8 @@ class RecommendationPool:
     uplinks: Mapping[int, PcieLink] = field(default_factory=dict)
     modes: frozenset[int] = frozenset()
     places: Mapping[int, str] = field(default_factory=dict)
+    times: SiteTimes = field(default_factory=SiteTimes)
+    power: Mapping[int, ChassisPower] = field(default_factory=dict)
 
     @property
     def gpus(self) -> int:

@@ -73,7 +73,7 @@ class DecidingCandidate:
     after: float
 
 
-def rank_candidates(costs: Array, effort: Sequence[tuple[int, ...]] = ()) -> Ranking:
+def rank_candidates(costs: Array, effort: Sequence[tuple[float, ...]] = ()) -> Ranking:
     """Return the ranking of candidates, one column each; raises ValueError without any.
 
     `effort` is a sort key for each: among equally good candidates the one with the least effort comes first.
@@ -278,8 +278,8 @@ def evaluate_candidates(
     chosen = [one for one, keeps in zip(chosen, kept, strict=True) if keeps]
     seconds = StepSeconds(seconds.step[:, kept], seconds.alone[:, kept])
     costs = ranking_costs(chosen, request, seconds)
-    # The effort of a candidate: its devices, places, changes of modes and plan steps.
-    effort = [(one.layout.count, len(one.layout.places), *one.layout.changes) for one in chosen]
+    # The effort of a candidate: changes of modes and moved devices, its devices, its power.
+    effort = [(*one.layout.changes, one.layout.count, len(one.layout.places), one.watts) for one in chosen]
     ranking = rank_candidates(costs, effort)
     measured = {cell_signature(one.spec, one.topology) for one in alike}
     run = tuple(place for place, one in enumerate(chosen) if cell_signature(one.spec, one.topology) in measured)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Final, Literal
@@ -84,7 +85,8 @@ class SoftwareChoices:
 class RecommendationRequest:
     """A request. `spec` is the template; its `devices` are ignored, because their number is to be determined.
 
-    `samples` is the number of samples of the job over all devices, independent of their number. With `global_batch`
+    `samples` is the number of samples of an epoch over all devices, independent of their number; an epoch ends with a
+    whole step. With `global_batch`
     each device gets its share, and numbers of devices that do not divide it are left out.
     """
 
@@ -94,6 +96,11 @@ class RecommendationRequest:
     freedom: SoftwareChoices = field(default_factory=SoftwareChoices)
     limits: Constraints = field(default_factory=Constraints)
     global_batch: int | None = None
+    epochs: int = 1
+
+    def steps(self, spec: Spec) -> int:
+        """Return the number of whole steps of the job."""
+        return self.epochs * math.ceil(self.samples / spec.global_batch)
 
 
 MAX_SAMPLES: Final = 1e12
@@ -102,6 +109,7 @@ DeviceCount = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 BatchSize = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
 PositiveAmount = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 MAX_BATCHES: Final = 6
+MAX_EPOCHS: Final = 10_000
 
 
 class ConstraintsInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -134,6 +142,7 @@ class RecommendationInput(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     strategies: tuple[Strategy, ...] = ()
     batches: Annotated[tuple[BatchSize, ...], msgspec.Meta(max_length=MAX_BATCHES)] = ()
     global_batch: BatchSize | None = None
+    epochs: Annotated[int, msgspec.Meta(ge=1, le=MAX_EPOCHS)] = 1
     limits: ConstraintsInput = ConstraintsInput()
 
 
@@ -170,6 +179,7 @@ def parse_recommendation_request(plain: Mapping[str, Any], pool: RecommendationP
         freedom=SoftwareChoices(precisions=given.precisions, strategies=given.strategies, batches=given.batches),
         limits=_constraints(given.limits, pool),
         global_batch=given.global_batch,
+        epochs=given.epochs,
     )
 
 

@@ -1,7 +1,7 @@
 """All layouts that a pool can be composed to, without equivalent ones.
 
-Among equivalent layouts, the one with the fewest changes is kept. Above the limit, the layouts with the fewest places
-and the most even spreads are kept for each mixture of devices; the search is then reported as not exact.
+Among equivalent layouts, the one with the fewest changes is kept. Above the limit, the layouts with the fewest places,
+the most even spreads and the fewest changes are kept for each mixture of devices; the search is then not exact.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def search_layouts(pool: RecommendationPool, limits: Constraints) -> LayoutSearc
     exact = all(search.exact for search in searches.values())
     if len(found) <= MAX_LAYOUTS:
         return LayoutSearch(layouts=tuple(found.values()), exact=exact)
-    keys = places.thinned(found, [(one[1], one[0]) for one in found], [one[2] for one in found])
+    keys = places.thinned(found, [(one[1], one[0]) for one in found], [one[2] for one in found],
+                          [one.changes for one in found.values()])  # fmt: skip
     counts = [found[key].count for key in keys]
     return LayoutSearch(
         layouts=tuple(found[key] for key in _strided(_each_count_first(keys, counts), MAX_LAYOUTS)), exact=False
@@ -85,9 +86,16 @@ class _PlaceIndex:
         return tuple(self.every[number] for number in numbers)
 
     def thinned(
-        self, items: Sequence[Item] | Mapping[Item, object], groups: Sequence[object], numbers: Sequence[PlaceNumbers]
+        self,
+        items: Sequence[Item] | Mapping[Item, object],
+        groups: Sequence[object],
+        numbers: Sequence[PlaceNumbers],
+        changes: Sequence[tuple[int, int]],
     ) -> list[Item]:
-        """Return the undominated spreads of each group and mixture of devices; few kinds of devices first."""
+        """Return of each group and mixture of devices the undominated spreads, and the one with the fewest changes.
+
+        Those with few kinds of devices come first.
+        """
         mixtures: dict[object, list[int]] = {}
         kinds = []
         spread = []
@@ -101,7 +109,10 @@ class _PlaceIndex:
             used = sum(place.count > 0 for place in places)
             spread.append((used, max((place.load for place in places), default=0.0)))
         every = list(items)
-        kept = [position for positions in mixtures.values() for position in _pareto_spreads(positions, spread)]
+        kept: dict[int, None] = {}
+        for positions in mixtures.values():
+            kept |= dict.fromkeys(_pareto_spreads(positions, spread))
+            kept[min(positions, key=lambda one: (changes[one], spread[one]))] = None
         return [every[position] for position in sorted(kept, key=lambda one: kinds[one])]
 
 
@@ -186,7 +197,7 @@ class _HostSearch:
             numbers = self._numbers(part, option)
             state = _PartialLayout(
                 choices=((position, option),) if numbers else (),
-                changes=(int(option.mode is not None), option.steps),
+                changes=(int(option.mode is not None), len(option.steps)),
                 count=option.count,
                 has_drive=option.storage is not None,
             )
@@ -195,7 +206,10 @@ class _HostSearch:
         return found
 
     def _thinned(self, states: Mapping[PlaceNumbers, _PartialLayout], most: int) -> dict[PlaceNumbers, _PartialLayout]:
-        kept = self.places.thinned(states, [one.has_drive for one in states.values()], list(states))
+        every = states.values()
+        kept = self.places.thinned(
+            states, [one.has_drive for one in every], list(states), [one.changes for one in every]
+        )
         ordered = _each_count_first(kept, [states[one].count for one in kept])
         return {one: states[one] for one in _strided(ordered, most)}
 

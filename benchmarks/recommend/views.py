@@ -18,30 +18,29 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
-from benchmarks.recommend.answer import (
-    CSV_COLUMNS,
-    RankedCandidate,
-    Recommendation,
-    amount_text,
-    candidate_composition,
-    recommend,
-    recommendation_rows,
-)
-from benchmarks.recommend.chart import throughput_chart
-from benchmarks.recommend.explanation import format_share
+from benchmarks.recommend.answer import RankedCandidate, Recommendation, recommend
+from benchmarks.recommend.chart import parts_bar, throughput_chart
+from benchmarks.recommend.cost_reasons import ENERGY_PARTS, TIME_PARTS
+from benchmarks.recommend.explanation import format_duration, format_energy, format_share
 from benchmarks.recommend.forms import RecommendationForm
 from benchmarks.recommend.pool import RecommendationPool
 from benchmarks.recommend.ranking import DRAW_COUNT
+from benchmarks.recommend.reports import (
+    CSV_COLUMNS,
+    amount_text,
+    candidate_composition,
+    candidate_title,
+    recommendation_rows,
+)
 from benchmarks.recommend.request import OBJECTIVE_LABELS, OBJECTIVE_UNITS, parse_recommendation_request
 from benchmarks.recommend.selectors import recommendation_pool
 from benchmarks.recommend.services import recommendation_plan_create, recommendation_run_create
 from benchmarks.runs.choices import host_choices
 from benchmarks.runs.results import observations
-from benchmarks.runs.topology import strategy_label
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.downloads import csv_download, csv_table
 from core.errors import FalconWebError, Invalid
-from core.language import SOURCE_LANGUAGE, _, _n, english, joined
+from core.language import SOURCE_LANGUAGE, _, _n, joined
 
 MAX_BODY_LENGTH = 100_000
 
@@ -174,8 +173,9 @@ def _candidate_row(
         else _("under {share}", share=format_share(1 / DRAW_COUNT)),
         "near": format_share(line.near),
         "regret": format_share(line.regret),
-        "spec": line.candidate.spec,
-        "software": _software_label(line),
+        "time": parts_bar(line.spent, TIME_PARTS, format_duration),
+        "energy": parts_bar(line.energy, ENERGY_PARTS, format_energy),
+        "joules": format_energy(line.joules.value),
         "is_composed": not wanted.attachments and not wanted.modes,
         # A run attaches devices and returns them; only a plan changes the mode of a drawer.
         "needs_plan": bool(wanted.modes),
@@ -183,11 +183,5 @@ def _candidate_row(
         "spec_json": msgspec.json.encode(line.candidate.spec).decode(),
         "composition_json": json.dumps(candidate_composition(pool, line).as_json()),
         "executors": executors.get(layout.host.id, ()),
-        "title": f"{CATALOGUE[line.candidate.spec.workload].title} as recommended: {english(line.words)}"[:200],
+        "title": candidate_title(line),
     }
-
-
-def _software_label(line: RankedCandidate) -> str:
-    spec = line.candidate.spec
-    strategy = [] if spec.devices == 1 else [_(strategy_label(spec.strategy))]
-    return joined([spec.precision.upper(), *strategy, _("batch {size} a GPU", size=spec.batch)], ", ")

@@ -11,9 +11,10 @@ from django.core.management.base import CommandParser
 
 from accounts.models import User
 from benchmarks.model.calibration import Observation
-from benchmarks.recommend.answer import Recommendation, amount_text, recommend, recommendation_json
+from benchmarks.recommend.answer import Recommendation, recommend
 from benchmarks.recommend.explanation import format_share
 from benchmarks.recommend.pool import PoolError, RecommendationPool, read_pool
+from benchmarks.recommend.reports import amount_text, recommendation_json
 from benchmarks.recommend.request import OBJECTIVE_LABELS, parse_recommendation_request
 from benchmarks.recommend.selectors import recommendation_pool
 from benchmarks.recommend.study import RUNS_A_TRIAL, Trial, run_study
@@ -48,6 +49,7 @@ class Command(ExitCodeCommand):
         parser.add_argument("--preset", default="paper", help="tiny, paper or custom (default: paper)")
         parser.add_argument("--objective", default="time", help=f"{', '.join(OBJECTIVE_LABELS)} (default: time)")
         parser.add_argument("--samples", default="", help="how much the job trains on (default: a million)")
+        parser.add_argument("--epochs", default="", help="how often (default: once)")
         parser.add_argument("--precision", action="append", default=[], help="that may be tried; more than once")
         parser.add_argument("--strategy", action="append", default=[], help="that may be tried; more than once")
         parser.add_argument("--batch", action="append", default=[], help="a GPU, that may be tried; more than once")
@@ -103,7 +105,7 @@ class Command(ExitCodeCommand):
             "batches": options["batch"],
             "limits": limits,
         }
-        names = ("workload", "preset", "objective", "samples", "global_batch")
+        names = ("workload", "preset", "objective", "samples", "epochs", "global_batch")
         return plain | {name: options[name] for name in names if options[name]}
 
     def _study(self, options: dict[str, Any]) -> NoReturn:
@@ -148,11 +150,10 @@ def summary_of(trials: list[Trial]) -> dict[str, Any]:
 def _text(answer: Recommendation) -> str:
     lines = [answer.sentence]
     for rank, line in enumerate(answer.lines, 1):
-        spec, amount = line.candidate.spec, amount_text(answer, line.objective)
         lines += [
             "",
             f"{rank}. {line.words}",
-            f"   {amount} with {spec.precision}, {spec.strategy}, batch {spec.batch} a GPU",
+            f"   {amount_text(answer, line.objective)} with {line.variant}",
             f"   best with {format_share(line.probability)}, expected regret {format_share(line.regret)}, {line.basis}",
             *(f"   - {one}" for one in line.reasons),
         ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+from dataclasses import replace
 from itertools import combinations, product
 
 import msgspec
@@ -12,11 +15,14 @@ from benchmarks.model import prior
 from benchmarks.model.belief import formula_seconds
 from benchmarks.model.calibration import Observation
 from benchmarks.model.topology import Accelerator, Topology
-from benchmarks.recommend.answer import Recommendation, recommend, recommendation_json, recommendation_rows
-from benchmarks.recommend.candidates import StepSeconds, enumerate_candidates, objective_values, ranking_costs
+from benchmarks.recommend.answer import Recommendation, recommend
+from benchmarks.recommend.candidates import JobSeconds, StepSeconds, enumerate_candidates, objective_values
 from benchmarks.recommend.pool import RecommendationPool
+from benchmarks.recommend.power import CHASSIS_SLOTS, CHASSIS_WATTS, HOST_IDLE_WATTS, RESTING_SHARE
+from benchmarks.recommend.reports import recommendation_json, recommendation_rows
 from benchmarks.recommend.request import Constraints, RecommendationRequest, SoftwareChoices
 from benchmarks.recommend.study import RUNS_A_TRIAL, run_study, run_trial
+from benchmarks.recommend.times import ASSUMED_START
 from benchmarks.workloads.catalogue import spec_of
 from fabric.plans.rules import DesiredState, plan_steps
 from hostwire.training import Spec
@@ -24,6 +30,9 @@ from tests.benchmarks.recommend.pools import any_pool, drawer, pool_of
 
 RESNET = spec_of("resnet50", "paper", {})
 BERT = spec_of("bert_large", "paper", {})
+SPEC_WITH_OPTIONS = msgspec.structs.replace(
+    BERT, precision="fp32", batch=2, accumulation=3, compile=True, loader_workers=5
+)
 
 
 def request_of(spec: Spec = BERT, **given: object) -> RecommendationRequest:
@@ -48,7 +57,7 @@ def reason_of(answer: Recommendation) -> str:
 
 
 def of_all_subsets(pool: RecommendationPool, spec: Spec) -> float:
-    """The least seconds a sample, by the middle of the belief, over every subset of devices at every port."""
+    """The least seconds of training, by the middle of the belief, over every subset of devices at every port."""
     least = np.inf
     for host in pool.hosts.values():
         for local, size in product(range(host.local_gpus + 1), range(len(pool.devices) + 1)):
@@ -61,7 +70,7 @@ def of_all_subsets(pool: RecommendationPool, spec: Spec) -> float:
                     seconds = formula_seconds(
                         prior().centre(), [(one, topology_of(pool, host.id, local, attachments))]
                     )[0, 0]
-                    least = min(least, float(seconds) / one.global_batch)
+                    least = min(least, float(seconds) * math.ceil(177_000 / one.global_batch))
     return least
 
 
@@ -106,7 +115,7 @@ def test_on_a_small_pool_the_best_is_that_of_all_subsets(seed: int) -> None:
     found = enumerate_candidates(pool, request_of(RESNET, limits=Constraints(same_mode=True)), prior().centre())
     assert found.exact
     seconds = StepSeconds.of(found.every, prior().centre())
-    ours = ranking_costs(found.every, request_of(RESNET), seconds)[0].min() / 177_000
+    ours = JobSeconds.of(found.every, request_of(RESNET), seconds).train.min()
     assert ours == pytest.approx(of_all_subsets(pool, RESNET), rel=1e-9)
 
 
@@ -140,15 +149,71 @@ def test_objectives_are_counted_as_they_say(pool: RecommendationPool) -> None:
     request = request_of()
     every = enumerate_candidates(pool, request, draws).every
     seconds = StepSeconds.of(every, draws)
+    spent = JobSeconds.of(every, request, seconds)
     time, hours, joules = (objective_values(every, request, seconds, one)[0] for one in ("time", "gpu_hours", "energy"))
     for place, one in enumerate(every):
-        steps = request.samples / one.spec.global_batch
-        assert time[place] == pytest.approx(steps * seconds.step[0, place])
+        steps = math.ceil(request.samples / one.spec.global_batch)  # no part of a step
+        around = spent.around[0, place]
+        assert around >= ASSUMED_START.seconds + 15 * bool(one.layout.changes[1])
+        assert time[place] == pytest.approx(steps * seconds.step[0, place] + around)
         assert hours[place] == pytest.approx(time[place] * one.layout.count / 3600)
-        assert 0.25 * one.watts * time[place] <= joules[place] <= one.watts * time[place] * (1 + 1e-9)
+        other = (
+            HOST_IDLE_WATTS
+            + one.power.host_load
+            + CHASSIS_WATTS / CHASSIS_SLOTS * sum(place.count for place in one.layout.places)
+        )
+        assert one.watts * RESTING_SHARE + HOST_IDLE_WATTS <= joules[place] / time[place]
+        assert joules[place] / time[place] <= one.watts + other + 1e-6
     few = recommend(pool, request_of(objective="devices"))
     assert few.best is not None
     assert few.best.devices == 1
+
+
+def test_a_short_job_stays_on_what_is_attached() -> None:
+    """A million digits train in seconds: to attach the other 18 GPUs takes longer than they save."""
+    pool = pool_of(
+        [{"name": "a", "local_gpus": 4}],
+        [
+            drawer(1, ports=["a", "a"], devices="V1V1VVVVVV"),
+            drawer(2, ports=["a", "a"], devices="VVVVVVVV"),
+            drawer(1, chassis="falcon-2", ports=["a"], devices="VVVV"),
+        ],
+    )
+    request = RecommendationRequest(spec=spec_of("mnist_cnn", "paper", {}), samples=1e6)
+    short = recommend(pool, request)
+    assert short.best is not None
+    assert not short.abstains
+    assert short.best.devices <= 6
+    assert short.best.candidate.layout.changes == (0, 0)
+    assert short.best.spent["compose"] == short.best.spent["give_back"] == 0.0
+    assert re.fullmatch(
+        r"With \d\d GPUs it would train [\d.]+ s faster, but \d\d more operations take \d+ s\.", short.best.reasons[0]
+    )
+    long = recommend(pool, replace(request, epochs=10_000))
+    assert long.best is not None
+    assert long.best.devices > short.best.devices
+    assert long.best.spent["compose"] > 20.0
+    assert long.best.steps == 10_000 * math.ceil(1e6 / long.best.candidate.spec.global_batch)
+
+
+def test_the_parts_of_time_and_energy_are_all_of_it(pool: RecommendationPool) -> None:
+    answer = recommend(pool, request_of(SPEC_WITH_OPTIONS))
+    for line, plain in zip(answer.lines, recommendation_json(pool, answer)["candidates"], strict=True):
+        assert sum(line.spent.values()) == pytest.approx(line.seconds.value, rel=0.05)
+        assert sum(line.energy.values()) == pytest.approx(line.joules.value, rel=0.05)
+        assert line.energy["host"] > 0
+        assert (line.energy["chassis"] > 0) == (line.candidate.power.slots > 0)
+        assert plain["time_parts"]["train_seconds"] == line.spent["train"]
+        strategy = "DDP, " if line.devices > 1 else ""
+        assert line.variant == f"FP32, {strategy}batch 2 a GPU, 3 batches a step, compiled, 5 loaders"
+        assert plain["variant"] == line.variant
+        assert line.variant in plain["title"]
+        assert (plain["spec"]["loader_workers"], plain["spec"]["accumulation"], plain["spec"]["compile"]) == (
+            5,
+            3,
+            True,
+        )
+    assert answer.lines[0].variant in answer.sentence
 
 
 def test_a_limit_on_time_asks_for_more_devices(pool: RecommendationPool) -> None:
