@@ -51,12 +51,12 @@ class GainSerializer(serializers.Serializer[Any]):
     option = serializers.CharField()
     value = serializers.CharField()
     against = serializers.CharField()
-    factor = serializers.FloatField(help_text="The median")
-    low = serializers.FloatField(help_text="5th percentile")
-    high = serializers.FloatField(help_text="95th percentile")
-    taken = serializers.BooleanField()
+    factor = serializers.FloatField(allow_null=True, help_text="The median; null where it is unknown")
+    low = serializers.FloatField(allow_null=True, help_text="5th percentile")
+    high = serializers.FloatField(allow_null=True, help_text="95th percentile")
+    taken = serializers.BooleanField(help_text="Whether a generated file has it, and the prediction counts it")
     why = serializers.CharField()
-    basis = serializers.CharField(help_text="measured, calibrated or prior")
+    basis = serializers.CharField(help_text="measured, calibrated, prior or unknown")
     source = serializers.CharField()  # type: ignore[assignment]  # the framework has an attribute of this name
 
 

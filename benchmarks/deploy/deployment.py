@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from benchmarks.deploy.bases import BaseChoice, TargetFacts, choose_base
+from benchmarks.deploy.containers import ContainerPlan, apptainer_definition, copies_source, dockerfile
 from benchmarks.deploy.gains import (
     OptionEvaluation,
     OptionGain,
@@ -14,21 +16,13 @@ from benchmarks.deploy.gains import (
     spec_for_devices,
     topology_with_devices,
 )
-from benchmarks.deploy.job_files import (
-    BASE_IMAGE,
-    LaunchCommand,
-    apptainer_definition,
-    copies_source,
-    dockerfile,
-    job_script,
-    launch_command,
-)
+from benchmarks.deploy.job_files import LaunchCommand, job_script, launch_command, set_options
 from benchmarks.deploy.modak import read_modak
 from benchmarks.deploy.quoting import SHELL_OPERATORS, variable_references
 from benchmarks.deploy.redaction import RedactedRequest, redact_secrets
 from benchmarks.deploy.request import SCHEDULERS, DeploymentRequest, DeploymentTarget, FieldNote, FieldNotes, Scheduler
 from benchmarks.deploy.short_form import read_short
-from benchmarks.model import Belief
+from benchmarks.model.calibration import Observation
 from benchmarks.model.prediction import TERM_LABELS, Prediction
 from benchmarks.model.topology import Topology
 from core.errors import FalconWebError, Invalid
@@ -100,11 +94,16 @@ class _ParsedRequest:
 
 
 def deploy(
-    text: str, *, find_topology: Callable[[DeploymentTarget], Topology], find_belief: Callable[[], Belief | None]
+    text: str,
+    *,
+    find_topology: Callable[[DeploymentTarget], Topology],
+    find_observations: Callable[[], Sequence[Observation]] = tuple,
+    find_facts: Callable[[DeploymentTarget], TargetFacts] = lambda _place: TargetFacts(),
 ) -> Deployment:
     """Return the deployment for a request in either form.
 
-    `find_topology` may raise FalconWebError. Raises DeploymentRequestError with a sentence for each wrong field.
+    `find_topology` may raise FalconWebError; `find_facts` is asked of places that it found. Raises
+    DeploymentRequestError with a sentence for each wrong field.
     """
     read = _parse_request(text)
     _refuse_persisted_secrets(read)
@@ -115,19 +114,22 @@ def deploy(
     if topology is not None:
         request, topology = _apply_devices(read, request, topology, reasons)
     read.refuse_errors()
-    weighed = _evaluation(request, topology, find_belief)
+    weighed = _evaluation(request, topology, find_observations)
     spec = weighed.spec or request.spec
     if weighed.does_not_fit and "batch" in request.fixed:
         below = "" if read.form == "short" else "/job/optimisation/app_type-ai_training/ai_framework-pytorch"
         read.notes.note(f"{below}/batch", "refused", weighed.does_not_fit)
     read.refuse_errors()
     launch = launch_command(request, spec, topology.cores if topology is not None else None)
-    reasons += _reasons(request, launch, weighed, read.taken)
+    facts = find_facts(request.place) if request.place is not None and topology is not None else TargetFacts()
+    base = _container_base(request, launch, topology, facts)
+    plan = ContainerPlan(request=request, base=base, compiles=spec is not None and spec.compile)
+    reasons += _reasons(plan, launch, weighed, read.taken)
     return Deployment(
         form=read.form,
         name=request.job.name,
         scheduler=request.job.scheduler,
-        files=tuple(_deployment_files(request, launch, read.taken.names)),
+        files=tuple(_deployment_files(plan, launch, read.taken.names)),
         reasons=tuple(reasons),
         notes=tuple(read.notes.all),
         gains=weighed.gains,
@@ -220,10 +222,11 @@ def _apply_devices(
 
 
 def _evaluation(
-    request: DeploymentRequest, topology: Topology | None, find_belief: Callable[[], Belief | None]
+    request: DeploymentRequest, topology: Topology | None, find_observations: Callable[[], Sequence[Observation]]
 ) -> OptionEvaluation:
     if request.spec is not None and topology is not None:
-        return evaluate_options(request.spec, topology, find_belief(), fixed=request.fixed)
+        settable = set_options(request, request.spec)
+        return evaluate_options(request.spec, topology, find_observations(), fixed=request.fixed, settable=settable)
     if request.spec is None:
         why_not = _("No prediction: the request names no workload of the catalogue, and none can be guessed.")
     else:
@@ -231,10 +234,23 @@ def _evaluation(
     return OptionEvaluation(why_not=why_not)
 
 
-def _deployment_files(
-    request: DeploymentRequest, launch: LaunchCommand, secrets: Mapping[str, str]
-) -> list[DeploymentFile]:
-    texts = {"apptainer": apptainer_definition(request), "docker": dockerfile(request)}
+def _container_base(
+    request: DeploymentRequest, launch: LaunchCommand, topology: Topology | None, facts: TargetFacts
+) -> BaseChoice:
+    """Return the base for the target: what the request says of it, else what the site knows."""
+    known = replace(
+        facts,
+        architecture=request.architecture or facts.architecture,
+        driver=request.driver or facts.driver,
+        models=tuple(one.model for one in topology.accelerators) if topology is not None else (),
+    )
+    gpus = bool(request.job.gpus) or launch.kind == "torchrun"
+    return choose_base(known, request.framework_version, gpus=gpus)
+
+
+def _deployment_files(plan: ContainerPlan, launch: LaunchCommand, secrets: Mapping[str, str]) -> list[DeploymentFile]:
+    request = plan.request
+    texts = {"apptainer": apptainer_definition(plan), "docker": dockerfile(plan)}
     for scheduler in SCHEDULERS:
         if scheduler != "bash" or request.job.nodes == 1:
             texts[scheduler] = job_script(request, launch, scheduler, secrets)
@@ -250,10 +266,11 @@ def _deployment_files(
 
 
 def _reasons(
-    request: DeploymentRequest, launch: LaunchCommand, weighed: OptionEvaluation, taken: RedactedRequest
+    plan: ContainerPlan, launch: LaunchCommand, weighed: OptionEvaluation, taken: RedactedRequest
 ) -> list[str]:
     """Return the reasons for the contents of the files, a sentence each."""
-    found = [_container_reason(request), _launch_reason(request, launch)]
+    request = plan.request
+    found: list[str] = [*_container_reasons(plan), _launch_reason(request, launch)]
     if launch.threads:
         reason = (
             _("as requested")
@@ -296,20 +313,33 @@ def _reasons(
     return [one for one in found if one]
 
 
-def _container_reason(request: DeploymentRequest) -> str:
+def _container_reasons(plan: ContainerPlan) -> list[str]:
+    request, base = plan.request, plan.base
+    found: list[str]
     if request.image:
-        return _("The container is based on {image}, as requested.", image=request.image)
-    if request.framework_version:
-        return _(
-            "The container is based on {image}, with PyTorch {version}. Its wheels include CUDA.",
-            image=BASE_IMAGE,
-            version=request.framework_version,
+        found = [_("The container is based on {image}, as requested.", image=request.image)]
+    elif base.build is None:
+        found = [_("There is no container definition."), *base.reasons]
+    else:
+        found = [
+            _(
+                "The container is based on {image}, with PyTorch {version}.",
+                image=base.build.image,
+                version=base.version,
+            ),
+            *base.reasons,
+        ]
+    if plan.compiles:
+        found.append(
+            _("The container has a C++ compiler: torch.compile builds code when the job runs.")
+            if not request.image
+            else _("torch.compile needs a C++ compiler when the job runs: the image must have one.")
         )
-    return _(
-        "The container is based on {image}, with PyTorch, the newest: name a version to pin it. Its wheels include "
-        "CUDA.",
-        image=BASE_IMAGE,
-    )
+    if request.is_trainer:
+        found.append(
+            _("Build the container in a checkout of FalconWeb: it copies the folders trainer and hostwire from there.")
+        )
+    return found
 
 
 def _launch_reason(request: DeploymentRequest, launch: LaunchCommand) -> str:
@@ -338,6 +368,12 @@ def _launch_reason(request: DeploymentRequest, launch: LaunchCommand) -> str:
         return joined([started, unused])
     if launch.kind == "mpi":
         return _("MPI starts {tasks} ranks on each node.", tasks=launch.tasks)
+    if request.is_trainer:
+        return _n(
+            "This site's trainer starts {count} process, and they meet at the loopback address alone.",
+            "This site's trainer starts {count} processes, and they meet at the loopback address alone.",
+            launch.processes,
+        )
     several = (request.job.gpus or 0) * request.job.nodes > 1
     if several:
         return _("The command is started once, unchanged: it is not a Python program, and must use all GPUs by itself.")

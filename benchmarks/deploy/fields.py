@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from benchmarks.deploy.bases import ARCHITECTURES
 from benchmarks.deploy.request import SCHEDULERS
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.language import _, gettext_noop
@@ -32,7 +33,10 @@ JOB_FIELDS: Final = (
     (
         "command",
         gettext_noop("Command"),
-        gettext_noop("{batch}, {precision}, {loader_workers} and {devices} in it are filled in."),
+        gettext_noop(
+            "{batch}, {precision}, {loader_workers} and {devices} in it are filled in. If empty, this site’s trainer "
+            "runs the workload."
+        ),
         True,
     ),
     ("scheduler", gettext_noop("Scheduler"), "", True),
@@ -50,6 +54,8 @@ JOB_FIELDS: Final = (
     ("data", gettext_noop("Data"), gettext_noop("A folder, mounted at the same path."), False),
     ("image", gettext_noop("Image"), gettext_noop("The container's base."), False),
     ("framework_version", gettext_noop("PyTorch version"), gettext_noop("Such as 2.4.0."), False),
+    ("architecture", gettext_noop("Architecture"), gettext_noop("Of the container."), False),
+    ("driver", gettext_noop("NVIDIA driver"), gettext_noop("Of the host, such as 535.161.08."), False),
 )
 
 
@@ -64,6 +70,7 @@ def job_fields(request: str, errors: Mapping[str, str], hosts: Iterable[str]) ->
     choices: dict[str, list[tuple[str, str]]] = {
         "scheduler": [(one, _(SCHEDULER_LABELS[one])) for one in SCHEDULERS],
         "workload": [("", _("guessed")), *((one.name, one.title) for one in CATALOGUE.values() if one.is_training)],
+        "architecture": [("", _("as the host")), *((one, one) for one in ARCHITECTURES)],
         "host": [("", _("none")), *((name, name) for name in hosts)],
     }
     return tuple(

@@ -1,15 +1,21 @@
-"""The gain of each option of a training, by the performance model: a factor of throughput with its interval."""
+"""The gain of each option of a training: a factor of throughput with its interval, by runs or by the performance model.
+
+What a compiler or a precision gains depends on the network: only pairs of runs of it say so, else it is unknown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from msgspec.structs import replace as replace_struct
 
-from benchmarks.model import Belief, ModelError, fits, predict, prior, step_seconds
+from benchmarks.model import ModelError, fits, predict, prior, refit, step_seconds
+from benchmarks.model.belief import topology_key
+from benchmarks.model.calibration import Observation
 from benchmarks.model.prediction import BASIS_LABELS, Basis, Prediction
 from benchmarks.model.reference_data import PARAMETERS
 from benchmarks.model.topology import Topology
@@ -24,30 +30,34 @@ NO_BF16: Final = ("V100", "P100", "K80", "T4", "2080", "TITAN")
 WORKER_COUNTS: Final = (1, 2, 4, 8)
 NEARLY_BEST: Final = 0.99  # of the best factor: fewer loader processes are enough at this share
 PARAMETER_NOTES: Final = {one.name: one.about for one in PARAMETERS}
+OF_THE_NETWORK: Final = ("precision", "compile")  # options whose gain only runs of the network tell
+NORMAL_90: Final = 1.645  # standard deviations to the 95th percentile of a normal distribution
+UNCOUNTED: Final[dict[str, Any]] = {"steps": 1, "warmup": 0, "seed": 0}  # fields that change no step's time
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptionGain:
     """The gain of an option: `factor` times the samples a second of `against`, with 90 % between `low` and `high`.
 
-    `taken`: the deployment uses it, `why` is the reason. `basis` is 'measured', 'calibrated' or 'prior'.
+    All three are None where it is unknown. `taken`: a generated file has it, and the prediction counts it; `why` is the
+    reason. `basis` is 'measured', 'calibrated', 'prior' or 'unknown'.
     """
 
     option: str
     title: str
     value: str
     against: str
-    factor: float
-    low: float
-    high: float
+    factor: float | None
+    low: float | None
+    high: float | None
     taken: bool
     why: str
-    basis: Basis
+    basis: Basis | Literal["unknown"]
     source: str
 
     @property
     def basis_label(self) -> str:
-        return _(BASIS_LABELS[self.basis])
+        return _("unknown") if self.basis == "unknown" else _(BASIS_LABELS[self.basis])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +84,31 @@ class _TrainingOption:
     note: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _GainFactor:
+    """A factor with its interval, its basis and where it is from."""
+
+    factor: float
+    low: float
+    high: float
+    basis: Basis
+    source: str
+
+
 def evaluate_options(
-    spec: Spec, topology: Topology, belief: Belief | None = None, *, fixed: frozenset[str] = frozenset()
+    spec: Spec,
+    topology: Topology,
+    observations: Sequence[Observation] = (),
+    *,
+    fixed: frozenset[str] = frozenset(),
+    settable: frozenset[str],
 ) -> OptionEvaluation:
     """Return the gain of each option on a topology, each on top of the options taken before.
 
-    `fixed` options were requested: their gain is reported, and they are always taken. Raises nothing: without a model,
-    `why_not` is set.
+    `fixed` options describe the program, so that the prediction has them; `settable` are those that a generated file
+    sets, and no other is taken. Raises nothing: without a model, `why_not` is set.
     """
-    evaluator = _OptionEvaluator(spec, topology, belief or prior(), fixed)
+    evaluator = _OptionEvaluator(spec, topology, observations, fixed, settable)
     try:
         evaluator.evaluate()
         prediction = predict(evaluator.spec, topology, evaluator.belief)
@@ -99,9 +125,18 @@ def evaluate_options(
 class _OptionEvaluator:
     """A specification that is extended by the options with a gain."""
 
-    def __init__(self, spec: Spec, topology: Topology, belief: Belief, fixed: frozenset[str]) -> None:
-        self.spec, self.topology, self.belief, self.fixed = spec, topology, belief, fixed
-        self.draws = belief.draws(DRAW_COUNT, DRAW_SEED)
+    def __init__(
+        self,
+        spec: Spec,
+        topology: Topology,
+        observations: Sequence[Observation],
+        fixed: frozenset[str],
+        settable: frozenset[str],
+    ) -> None:
+        self.spec, self.topology, self.observations = spec, topology, observations
+        self.fixed, self.settable = fixed, settable
+        self.belief = refit(list(observations)) if observations else prior()
+        self.draws = self.belief.draws(DRAW_COUNT, DRAW_SEED)
         self.gains: list[OptionGain] = []
 
     def evaluate(self) -> None:
@@ -109,38 +144,84 @@ class _OptionEvaluator:
             self._take_best(options)
 
     def _take_best(self, options: Callable[[], Iterable[_TrainingOption]]) -> None:
-        """Take the best choice of an option, if its whole interval is a gain, or if it was requested."""
+        """Take the best choice of an option, if a file sets it, and it is requested or its whole interval is a gain."""
         found = [self._gain(one) for one in options()]
         if not found:
             return
-        best = max(found, key=lambda one: one[0].factor)
-        gain, changed = next(one for one in found if one[0].factor >= NEARLY_BEST * best[0].factor)
+        best = max(gain.factor or 0.0 for gain, _changed in found)
+        gain, self.spec = next(one for one in found if (one[0].factor or 0.0) >= NEARLY_BEST * best)
         self.gains.append(gain)
-        if gain.taken:
-            self.spec = changed
 
     def _gain(self, option: _TrainingOption) -> tuple[OptionGain, Spec]:
-        """Return the gain of a change and the changed specification; one that has the change already is compared
+        """Return the gain of a change, and the specification to go on with; one that has the change already is compared
         with the specification without it.
         """
         requested = all(getattr(self.spec, name) == value for name, value in option.change.items())
         before = replace_struct(self.spec, **option.without) if requested else self.spec
         changed = replace_struct(self.spec, **option.change)
-        steps = step_seconds(self.draws, [(before, self.topology), (changed, self.topology)])
-        ratio = steps[:, 0] / steps[:, 1] * (changed.global_batch / before.global_batch)
-        low, middle, high = (float(one) for one in np.quantile(ratio, (LOW_QUANTILE, 0.5, HIGH_QUANTILE)))
-        taken = requested or low > 1.0
-        prediction = predict(changed, self.topology, self.belief)
+        found = (
+            self._paired_factor(option, changed) if option.name in OF_THE_NETWORK else self._predicted(before, changed)
+        )
+        is_set = next(iter(option.change)) in self.settable
+        described = bool(self.fixed & set(option.change))
+        taken = is_set and (requested or (found is not None and found.low > 1.0))
+        model = self.topology.accelerators[0].model if self.topology.accelerators else _("the CPU")
+        unknown = _(
+            "No two runs of {workload} on {model} differ in this alone: tune the deployment, or run both.",
+            workload=self.spec.workload, model=model,
+        )  # fmt: skip
         return (
             OptionGain(
                 option=option.name, title=option.title, value=option.value, against=option.against,
-                factor=middle, low=low, high=high, taken=taken,
-                why=_gain_reason(requested=requested, low=low, high=high, counted=option.name == "data_parallelism"),
-                basis=prediction.basis,
-                source=joined(part for part in (prediction.basis_sentence, option.note) if part),
+                factor=found.factor if found else None, low=found.low if found else None,
+                high=found.high if found else None, taken=taken,
+                why=_gain_reason(option, found, requested=requested, is_set=is_set, described=described),
+                basis=found.basis if found else "unknown",
+                source=joined(part for part in (found.source if found else unknown, option.note) if part),
             ),
-            changed,
+            changed if taken or (requested and described) else before,
         )  # fmt: skip
+
+    def _predicted(self, before: Spec, changed: Spec) -> _GainFactor:
+        steps = step_seconds(self.draws, [(before, self.topology), (changed, self.topology)])
+        ratio = steps[:, 0] / steps[:, 1] * (changed.global_batch / before.global_batch)
+        low, middle, high = (float(one) for one in np.quantile(ratio, (LOW_QUANTILE, 0.5, HIGH_QUANTILE)))
+        prediction = predict(changed, self.topology, self.belief)
+        return _GainFactor(factor=middle, low=low, high=high, basis=prediction.basis, source=prediction.basis_sentence)
+
+    def _paired_factor(self, option: _TrainingOption, changed: Spec) -> _GainFactor | None:
+        """Return the gain by pairs of runs of this network on these accelerators that differ in the option alone.
+
+        The median of all pairs; the interval is from the lowest to the highest that one of them allows.
+        """
+        models = {one.model for one in self.topology.accelerators}
+        sides: dict[str, tuple[list[Observation], list[Observation]]] = {}
+        for one in self.observations:
+            if one.spec.workload != changed.workload or {its.model for its in one.topology.accelerators} != models:
+                continue
+            alike = replace_struct(one.spec, **option.without, **UNCOUNTED)
+            pair = sides.setdefault(alike.hash + topology_key(one.topology), ([], []))
+            for side, values in enumerate((option.without, option.change)):
+                if all(getattr(one.spec, name) == value for name, value in values.items()):
+                    pair[side].append(one)
+        ratios = [
+            (math.log(slow.step_seconds / fast.step_seconds), math.hypot(slow.spread, fast.spread))
+            for without, with_it in sides.values() for slow in without for fast in with_it
+        ]  # fmt: skip
+        if not ratios:
+            return None
+        source = _n(
+            "{count} pair of runs of this network differs in this alone.",
+            "{count} pairs of runs of this network differ in this alone.",
+            len(ratios),
+        )
+        return _GainFactor(
+            factor=math.exp(float(np.median([ratio for ratio, _spread in ratios]))),
+            low=math.exp(min(ratio - NORMAL_90 * spread for ratio, spread in ratios)),
+            high=math.exp(max(ratio + NORMAL_90 * spread for ratio, spread in ratios)),
+            basis="measured",
+            source=source,
+        )
 
     def _parallel(self) -> Iterator[_TrainingOption]:
         count = self.spec.devices
@@ -164,7 +245,6 @@ class _OptionEvaluator:
             yield _TrainingOption(
                 name="precision", title=_("Mixed precision"), value=precision, against="fp32",
                 change={"precision": precision}, without={"precision": "fp32"},
-                note=_("Its share: {share}.", share=_(PARAMETER_NOTES["half"])),
             )  # fmt: skip
 
     def _exchange(self) -> Iterator[_TrainingOption]:
@@ -184,7 +264,6 @@ class _OptionEvaluator:
             yield _TrainingOption(
                 name="compile", title=_("Compilation (torch.compile)"), value=_("on"), against=_("off"),
                 change={"compile": True}, without={"compile": False},
-                note=_("Its share: {share}.", share=_(PARAMETER_NOTES["compile"])),
             )  # fmt: skip
 
     def _workers(self) -> Iterator[_TrainingOption]:
@@ -210,18 +289,39 @@ class _OptionEvaluator:
             )  # fmt: skip
 
 
-def _gain_reason(*, requested: bool, low: float, high: float, counted: bool) -> str:
-    if counted:
-        return (
-            _("The job has this number of GPUs.")
-            if high > 1.0
-            else _("The job has this number of GPUs, although one would be as fast.")
-        )
+def _gain_reason(
+    option: _TrainingOption, found: _GainFactor | None, *, requested: bool, is_set: bool, described: bool
+) -> str:
+    if not is_set:
+        return _unset_reason(option, described=requested and described)
+    if option.name == "data_parallelism":
+        if found is None or found.high > 1.0:
+            return _("The job has this number of GPUs.")
+        return _("The job has this number of GPUs, although one would be as fast.")
+    if found is None:
+        if requested:
+            return _("As requested; what it brings is unknown.")
+        return _("Left out: what it brings is unknown.")
     if requested:
-        return _("As requested.") if high > 1.0 else _("As requested, although it has no gain.")
-    if low > 1.0:
+        return _("As requested.") if found.high > 1.0 else _("As requested, although it has no gain.")
+    return _interval_reason(found)
+
+
+def _unset_reason(option: _TrainingOption, *, described: bool) -> str:
+    """Return why an option that no generated file sets is not counted."""
+    if described:
+        return _("Not counted: the request says that the program has it, and no generated file sets it.")
+    if option.name == "data_parallelism":
+        return _("Not counted: the program must use the GPUs by itself. Write {{devices}} into the command if it does.")
+    return _(
+        "Left out: no generated file sets it. Write {placeholder} into the command.", placeholder=f"{{{option.name}}}"
+    )
+
+
+def _interval_reason(found: _GainFactor) -> str:
+    if found.low > 1.0:
         return _("Taken: its whole interval is a gain.")
-    if high < 1.0:
+    if found.high < 1.0:
         return _("Left out: it would make the training slower.")
     return _("Left out: its interval includes no gain. A run of each would decide.")
 

@@ -1,21 +1,16 @@
-"""Job scripts, container definitions, and how the command is launched."""
+"""Job scripts, and how the command is launched."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from benchmarks.deploy.quoting import (
-    comment_text,
-    docker_exec,
-    docker_value,
-    shell_word,
-    shell_words,
-    variable_references,
-)
+import msgspec
+
+from benchmarks.deploy.quoting import shell_word, shell_words, variable_references
 from benchmarks.deploy.request import DeploymentRequest, JobOptions, Scheduler, format_wall_time
 from hostwire.training import Spec
 
@@ -42,7 +37,11 @@ def job_script(
     lines += [f"export {name}={shell_word(value)}" for name, value in own.items()]
     if launch.threads:
         lines.append(f"export OMP_NUM_THREADS={launch.threads}")
-    lines += ["", *_container_lines(request, gpus), *_command_lines(request, launch, scheduler)]
+    lines += ["", *_container_lines(request, gpus)]
+    if launch.spec is not None:
+        plain = msgspec.json.encode(launch.spec).decode()
+        lines.append(f"printf '%s\\n' {shell_word(plain)} > {shell_word(spec_file(request))}")
+    lines += _command_lines(request, launch, scheduler)
     return "\n".join(lines) + "\n"
 
 
@@ -127,8 +126,12 @@ def _command_lines(request: DeploymentRequest, launch: LaunchCommand, scheduler:
         launcher = f"srun --ntasks={count}" if scheduler == "slurm" else f"mpirun -np {count}"
         return [f"{launcher} {inside} {shell_words(launch.words)}"]
     before, after = torchrun_words(launch, nodes)
+    port = [
+        f'job="{JOB_NUMBERS[scheduler]}"', f"port=$(({FIRST_PORT} + ${{job%%[!0-9]*}} % {PORT_COUNT}))",
+    ]  # fmt: skip
     if nodes == 1:
-        return [f"{inside} {shell_words((*before, '--standalone', *after))}"]
+        meeting = '--master-addr=127.0.0.1 --master-port="$port"'
+        return [*RENDEZVOUS_COMMENT, *port, f"{inside} {shell_words(before)} {meeting} {shell_words(after)}"]
     heads = {
         "slurm": 'head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         "torque": 'head=$(head -n 1 "$PBS_NODEFILE")',
@@ -137,13 +140,13 @@ def _command_lines(request: DeploymentRequest, launch: LaunchCommand, scheduler:
         "slurm": f"srun --ntasks={nodes} --ntasks-per-node=1",
         "torque": f"mpirun -np {nodes} --map-by ppr:1:node",
     }
-    rendezvous = (
-        f'--rdzv-backend=c10d --rdzv-id={shell_word(request.job.name)} --rdzv-endpoint="$head:{RENDEZVOUS_PORT}"'
-    )
+    # Each node finds its own number: torchrun takes options from variables PET_NAME.
+    numbered = f"""bash -c 'PET_NODE_RANK="${NODE_RANKS[scheduler]}" exec "$@"' node"""
+    meeting = '--master-addr="$head" --master-port="$port"'
     return [
-        heads[scheduler],
-        f"{launchers[scheduler]} {inside} {shell_words(before)} {rendezvous} {shell_words(after)}",
-    ]
+        *RENDEZVOUS_COMMENT, *port, heads[scheduler],
+        f"{launchers[scheduler]} {numbered} {inside} {shell_words(before)} {meeting} {shell_words(after)}",
+    ]  # fmt: skip
 
 
 PYTHON_PATTERN = re.compile(r"python(?:3(?:\.\d+)?)?")
@@ -152,7 +155,16 @@ SPEC_PLACEHOLDERS: Final = (
     "devices", "batch", "precision", "gradient", "strategy", "compile", "loader_workers", "threads",
 )  # fmt: skip
 PLACEHOLDER = re.compile(rf"\{{({'|'.join((*SPEC_PLACEHOLDERS, 'data'))})\}}")
-RENDEZVOUS_PORT: Final = 29500
+# The number of a job chooses the port, so that two jobs on one node do not meet.
+FIRST_PORT, PORT_COUNT = 20000, 10000
+JOB_NUMBERS: Final = {"slurm": "${SLURM_JOB_ID:-$$}", "torque": "${PBS_JOBID:-$$}", "bash": "$$"}
+NODE_RANKS: Final = {"slurm": "SLURM_PROCID", "torque": "OMPI_COMM_WORLD_RANK"}
+RENDEZVOUS_COMMENT: Final = (
+    "# Not --standalone, nor --rdzv-backend=c10d: torchrun listens on all addresses of the node, and there",
+    "# unpickles (that is, runs) what anybody sends. The static rendezvous unpickles nothing; keep its port",
+    "# closed to strangers all the same.",
+)
+SPEC_FILE_SUFFIX: Final = ".spec.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,18 +178,24 @@ class LaunchCommand:
     threads: int | None
     cores: int | None
     unfilled: tuple[str, ...] = ()  # options without a placeholder in the command
+    spec: Spec | None = None  # what the trainer of this site runs
 
 
 def launch_command(request: DeploymentRequest, spec: Spec | None, cores: int | None) -> LaunchCommand:
     """Return the launch command of a request; `cores` are those of a node, None if unknown."""
     job, cores = request.job, request.job.cores or cores
     gpus = job.gpus or (spec.devices if spec is not None and spec.backend == "cuda" else 0)
-    strategy = spec.strategy if spec is not None else "ddp"
-    command = fill_placeholders(request, spec)
+    # A specification covers one node, whose one GPU is 'single': only what is requested keeps a job to one process.
+    is_alone = spec is not None and spec.strategy in {"single", "dp"} and "strategy" in request.fixed
+    command = (
+        ("python3", "-m", "trainer", spec_file(request)) if request.is_trainer else fill_placeholders(request, spec)
+    )
     is_python = bool(command) and PYTHON_PATTERN.fullmatch(PurePosixPath(command[0]).name) is not None
-    spread = gpus * job.nodes > 1 and strategy not in {"single", "dp"}
+    spread = gpus * job.nodes > 1 and not is_alone
     kind, tasks, processes = "plain", 1, 1
-    if request.is_mpi:
+    if request.is_trainer and spec is not None:
+        processes = spec.processes  # the trainer starts them
+    elif request.is_mpi:
         tasks = processes = job.processes or -(-request.ranks // job.nodes)
         kind = "mpi"
     elif request.framework == "pytorch" and is_python and spread:
@@ -192,8 +210,24 @@ def launch_command(request: DeploymentRequest, spec: Spec | None, cores: int | N
         processes=processes,
         threads=threads,
         cores=cores,
-        unfilled=_unfilled_options(request, spec) if spec is not None else (),
+        unfilled=_unfilled_options(request, spec) if spec is not None and not request.is_trainer else (),
+        spec=spec if request.is_trainer else None,
     )
+
+
+def spec_file(request: DeploymentRequest) -> str:
+    """Return the name of the file with the specification that this site's trainer runs."""
+    return f"{request.job.name}{SPEC_FILE_SUFFIX}"
+
+
+def set_options(request: DeploymentRequest, spec: Spec | None) -> frozenset[str]:
+    """Return the fields of a specification that the generated files set."""
+    if request.is_trainer:
+        return frozenset({*SPEC_PLACEHOLDERS})
+    found = set(PLACEHOLDER.findall(" ".join(request.command))) & {*SPEC_PLACEHOLDERS}
+    if launch_command(request, spec, None).kind in {"torchrun", "mpi"}:
+        found.add("devices")
+    return frozenset({*found, "threads"})  # OMP_NUM_THREADS
 
 
 def _unfilled_options(request: DeploymentRequest, spec: Spec) -> tuple[str, ...]:
@@ -223,73 +257,3 @@ def fill_placeholders(request: DeploymentRequest, spec: Spec | None) -> tuple[st
     if spec is not None:
         known |= {name: str(getattr(spec, name)).lower() for name in SPEC_PLACEHOLDERS}
     return tuple(PLACEHOLDER.sub(lambda found: known.get(found[1]) or found[0], one) for one in request.command)
-
-
-BASE_IMAGE: Final = "python:3.11-slim-bookworm"
-SOURCE_FOLDER: Final = "/opt/source"
-
-
-def apptainer_definition(request: DeploymentRequest) -> str:
-    bootstrap, image = _bootstrap(request)
-    name = request.job.name
-    lines = [f"# {comment_text(name)}: build it by 'apptainer build {name}.sif container.def'"]
-    lines += [f"Bootstrap: {bootstrap}", f"From: {image}", "", "%labels", f"    job {name}"]
-    if copies_source(request):
-        lines += ["", "%files", f"    source {SOURCE_FOLDER}"]
-    lines += ["", "%environment", "    export LC_ALL=C.UTF-8", "    export PYTHONUNBUFFERED=1"]
-    if steps := _build_steps(request):
-        lines += ["", "%post", "    set -e", *(f"    {shell_words(step)}" for step in steps)]
-    lines += ["", "%runscript", '    exec "$@"']
-    return "\n".join(lines) + "\n"
-
-
-def dockerfile(request: DeploymentRequest) -> str:
-    """Return a Dockerfile; '' for an image that Docker cannot use."""
-    bootstrap, image = _bootstrap(request)
-    if bootstrap != "docker":
-        return ""
-    lines = [
-        f"# {comment_text(request.job.name)}: build it by 'docker build --tag {request.job.name.lower()} .'",
-        f"FROM {image}",
-        f"ENV LC_ALL={docker_value('C.UTF-8')} PYTHONUNBUFFERED={docker_value('1')}",
-    ]
-    if copies_source(request):
-        lines.append(f"COPY {docker_exec(['source', SOURCE_FOLDER])}")
-    lines += [f"RUN {docker_exec(step)}" for step in _build_steps(request)]
-    lines += ["WORKDIR /work", f"CMD {docker_exec(['bash'])}"]
-    return "\n".join(lines) + "\n"
-
-
-def copies_source(request: DeploymentRequest) -> bool:
-    """Whether the source is copied into the container: fetching it needs a secret, which no image may keep."""
-    return bool(request.build_source) and bool(variable_references([request.build_source]))
-
-
-def _bootstrap(request: DeploymentRequest) -> tuple[str, str]:
-    image = request.image or BASE_IMAGE
-    if image.endswith(".sif"):
-        return "localimage", image
-    if image.startswith("library://"):
-        return "library", image.removeprefix("library://")
-    return "docker", image
-
-
-def _build_steps(request: DeploymentRequest) -> list[Sequence[str]]:
-    """Return the build commands, each as words that a shell does not expand."""
-    steps: list[Sequence[str]] = []
-    packages = list(request.packages)
-    if not request.image:
-        version = request.framework_version
-        packages.insert(0, f"torch=={version}" if version else "torch")
-    if packages:
-        steps.append(["python3", "-m", "pip", "install", "--no-cache-dir", *packages])
-    if request.build_source and not copies_source(request):
-        if request.build_source.endswith(".git") or request.build_source.startswith(("git://", "ssh://", "git@")):
-            steps.append(["git", "clone", "--depth=1", "--", request.build_source, SOURCE_FOLDER])
-        else:
-            fetch = 'mkdir -p "$2" && curl --fail --silent --show-error --location -- "$1" | tar -x -z -C "$2"'
-            steps.append(["sh", "-ec", fetch, "fetch", request.build_source, SOURCE_FOLDER])
-    if request.build_command:
-        folder = SOURCE_FOLDER if request.build_source else "/"
-        steps.append(["sh", "-ec", 'cd "$1" && eval "$2"', "build", folder, request.build_command])
-    return steps

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, Final
 
 from benchmarks.deploy import request as forms
+from benchmarks.deploy.bases import Architecture
 from benchmarks.deploy.quoting import UnsafeError, refuse_control_characters, split_words
 from benchmarks.deploy.request import (
     DeploymentRequest,
@@ -18,6 +19,9 @@ from benchmarks.deploy.request import (
 )
 from core.language import _, gettext_noop
 
+CPU_TYPES: Final[dict[str, Architecture]] = {
+    "x86": "x86_64", "amd": "x86_64", "arm": "aarch64", "power": "ppc64le",
+}  # fmt: skip
 FRAMEWORKS: Final = ("pytorch", "tensorflow", "keras", "cntk", "mxnet")
 ANSWER_FIELDS: Final = ("job_script", "build_script", "job_content", "build_content")
 # Fields of MODAK's specification that scripts of this site do not support.
@@ -163,10 +167,11 @@ def _read_optimisation(optimisation: ObjectMembers, request: DeploymentRequest) 
     kind = optimisation.choice("app_type", "", ("ai_training", "hpc", "big_data", "ai_inference"))
     build = optimisation.inner("opt_build")
     if build is not None:
-        build.choice("cpu_type", _("The CPU architecture of the container."), ("x86", "arm", "amd", "power"))
+        cpu = build.choice("cpu_type", _("The architecture of the container."), tuple(CPU_TYPES))
+        request = dataclasses.replace(request, architecture=CPU_TYPES[cpu] if cpu else request.architecture)
         accelerator = build.choice("acc_type", _("The container uses NVIDIA GPUs."), ("nvidia", "amd", "fpga"))
         if accelerator in {"amd", "fpga"}:
-            build.refuse("acc_type", _("Containers of this site use NVIDIA GPUs or none."))
+            build.refuse("acc_type", _("Only NVIDIA GPUs are covered: leave it out, and name an image for others."))
         build.close()
     training = optimisation.inner("app_type-ai_training")
     for name in ("hpc", "big_data", "ai_inference"):

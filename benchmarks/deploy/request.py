@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
+from benchmarks.deploy.bases import Architecture
 from benchmarks.deploy.quoting import UnsafeError, refuse_control_characters
 from benchmarks.deploy.redaction import escape_pointer
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of, workload_of
@@ -90,6 +91,9 @@ class DeploymentRequest:
     spec: Spec | None = None
     fixed: frozenset[str] = frozenset()
     place: DeploymentTarget | None = None
+    is_trainer: bool = False  # this site's trainer runs the workload: the request has no command
+    architecture: Architecture | None = None
+    driver: str = ""
 
 
 def parse_duration(text: str) -> int:

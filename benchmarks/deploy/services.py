@@ -9,10 +9,12 @@ import msgspec
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, audit_record
 from accounts.models import User
+from benchmarks.deploy.bases import TargetFacts, architecture_of
 from benchmarks.deploy.deployment import Deployment, deploy
 from benchmarks.deploy.request import DeploymentTarget
-from benchmarks.model import Belief, TopologyError, read_topology, refit
+from benchmarks.model import TopologyError, read_topology
 from benchmarks.model.topology import Topology
+from benchmarks.runs.models import Run
 from benchmarks.runs.results import observations
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.topology import composition_topology
@@ -20,17 +22,20 @@ from core.database import natural
 from core.errors import Invalid, NotFound
 from core.language import _
 from core.text import parse_id
+from fabric.agents.models import HostAgent
+from fabric.agents.selectors import latest_report
 from fabric.inventory.models import Device, Host, HostPort
 
 
 def deployment_create(person: User, text: str) -> Deployment:
     """Return the deployment for a person's request. Raises DeploymentRequestError."""
 
-    def find_belief() -> Belief | None:
-        found = observations(person)
-        return refit(found) if found else None
-
-    made = deploy(text, find_topology=lambda place: target_topology(person, place), find_belief=find_belief)
+    made = deploy(
+        text,
+        find_topology=lambda place: target_topology(person, place),
+        find_observations=lambda: observations(person),
+        find_facts=lambda place: target_facts(person, place),
+    )
     after = {"form": made.form, "scheduler": made.scheduler, "options": [one.option for one in made.gains if one.taken]}
     audit_record(action=Action.DEPLOYMENT_MAKE, actor=person, target=Target("deployment", name=made.name), after=after)
     return made
@@ -44,6 +49,21 @@ def target_topology(person: User, place: DeploymentTarget) -> Topology:
         return read_topology(json.dumps(place.topology))
     except TopologyError as error:
         raise Invalid(error.sentence) from error
+
+
+def target_facts(person: User, place: DeploymentTarget) -> TargetFacts:
+    """Return what the newest run on a target's host, and its agent, say of its architecture and driver."""
+    if place.topology is not None:
+        return TargetFacts()
+    host = _target_composition(person, place).host
+    report = latest_report(HostAgent.objects.filter(host=host).first())
+    newest = Run.objects.visible_to(person).filter(host=host, provenance=Run.Provenance.MEASURED).exclude(software={})
+    software = newest.order_by("-queued_at").values_list("software", flat=True).first() or {}
+    words = [
+        report.kernel if report is not None else "",
+        *(software.get(name, "") for name in ("operating_system", "processor")),
+    ]
+    return TargetFacts(architecture=architecture_of(" ".join(words)), driver=str(software.get("driver", "")))
 
 
 def visible_hosts(person: User) -> list[tuple[int, str]]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from benchmarks.deploy import request as forms
+from benchmarks.deploy.bases import ARCHITECTURES
 from benchmarks.deploy.quoting import UnsafeError, refuse_control_characters, split_words
 from benchmarks.deploy.request import (
     MISSING,
@@ -72,13 +73,15 @@ def read_short(plain: dict[str, Any], notes: FieldNotes) -> DeploymentRequest:
         environment=_read_environment(form),
         data=form.text("data", _("Mounted at this path in the container."), forms.FOLDER, _("an absolute path")),
         place=_read_target(form),
+        architecture=form.choice("architecture", _("The architecture of the container."), ARCHITECTURES),
+        driver=form.text("driver", _("NVIDIA's driver on the host."), forms.VERSION, _("a version such as 535.161.08")),
     )
     return _with_spec(form, request)
 
 
 def _read_command(form: ObjectMembers) -> tuple[str, ...]:
-    if form.raw("command") is MISSING:
-        form.refuse("command", _("It is missing: there is nothing to run."))
+    if form.raw("command") is MISSING and form.raw("workload") is MISSING:
+        form.refuse("command", _("It is missing, and so is a workload: there is nothing to run."))
     return form.parsed("command", _("The command; each word is one argument."), _command_words) or ()
 
 
@@ -146,4 +149,8 @@ def _with_spec(form: ObjectMembers, request: DeploymentRequest) -> DeploymentReq
             form.refuse("workload", _("It is missing, but required for options of a workload."))
     if not workload or "/workload" in form.notes.errors:
         return request
-    return replace(request, spec=request_spec(workload, given, request, form.notes, ""), fixed=frozenset(given))
+    is_trainer = not request.command and "/command" not in form.notes.errors
+    if is_trainer and request.job.nodes > 1:
+        form.refuse("nodes", _("This site's trainer runs on one node in a job: name a command for more."))
+    spec = request_spec(workload, given, request, form.notes, "")
+    return replace(request, spec=spec, fixed=frozenset(given), is_trainer=is_trainer)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from benchmarks.deploy.deployment import Deployment, DeploymentRequestError, deploy
 from benchmarks.deploy.request import DeploymentTarget
-from benchmarks.model.calibration import PAPER_TOPOLOGIES
+from benchmarks.model.calibration import PAPER_TOPOLOGIES, Observation
 from benchmarks.model.topology import Topology
 from core.errors import NotFound
 
@@ -51,10 +52,10 @@ def known(place: DeploymentTarget) -> Topology:
     return PAPER_TOPOLOGIES["falconGPUs"]
 
 
-def made(request: dict[str, Any] | str) -> Deployment:
-    """Return what a request comes to."""
+def made(request: dict[str, Any] | str, runs: Sequence[Observation] = ()) -> Deployment:
+    """Return what a request comes to, with the runs that somebody sees."""
     text = request if isinstance(request, str) else json.dumps(request)
-    return deploy(text, find_topology=known, find_belief=lambda: None)
+    return deploy(text, find_topology=known, find_observations=lambda: runs)
 
 
 def refused(request: dict[str, Any] | str) -> dict[str, str]:

@@ -146,12 +146,13 @@ def test_a_job_is_described_by_fields_and_what_is_wrong_is_said_at_its_field(cli
     kept = {one.name: one.value for one in answer.context["fields"]}
     assert {name: kept[name] for name in fields} == fields
     assert not answer.context["is_json"]
-    wrong = client.post(PAGE, {**fields, "gpus": "two", "command": ""})
+    wrong = client.post(PAGE, {**fields, "gpus": "two", "command": "", "workload": ""})
     assert wrong.status_code == 400
     errors = {one.name: one.error for one in wrong.context["fields"] if one.error}
     assert errors == {
-        "command": "It is missing: there is nothing to run.", "gpus": "A whole number from 1 to 64 is expected.",
-    }  # fmt: skip
+        "command": "It is missing, and so is a workload: there is nothing to run.",
+        "gpus": "A whole number from 1 to 64 is expected.",
+    }
     assert b'<a href="#job-gpus">GPUs</a>' in wrong.content
     # What fields cannot say is JSON.
     assert client.post(PAGE, {"request": json.dumps(changed(SHORT, "/gpus", 2))}).context["is_json"]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as replace_struct
 
 from benchmarks.deploy.deployment import DeploymentRequestError
 from benchmarks.deploy.request import parse_duration, parse_mail_events, parse_memory
 from benchmarks.model import predict
-from benchmarks.model.calibration import PAPER_TOPOLOGIES
+from benchmarks.model.calibration import PAPER_TOPOLOGIES, Observation
+from benchmarks.workloads.catalogue import spec_of
 from tests.benchmarks.deploy.requests import MODAK, SHORT, changed, made, refused, text_of
 
 
@@ -62,7 +65,7 @@ WRONG: list[tuple[dict[str, Any], str, Any, str]] = [
     (MODAK, "/job/target/host", "elsewhere", "/job/target/host"),
     (MODAK, "/job/optimisation/opt_build/acc_type", "amd", "/job/optimisation/opt_build/acc_type"),
     (MODAK, "/job/optimisation", [], "/job/optimisation"),
-    (SHORT, "/command", None, "/command"),
+    (changed(SHORT, "/workload", None), "/command", None, "/command"),
     (SHORT, "/command", [], "/command"),
     (SHORT, "/gpus", 65, "/gpus"),
     (SHORT, "/gpus", 9, "/gpus"),
@@ -113,33 +116,67 @@ def test_a_host_that_is_none_here_is_left_aside_in_a_request_of_modak() -> None:
 
 
 def test_gains_are_predictions_of_what_is_taken() -> None:
-    found = made(SHORT)
-    assert [one.option for one in found.gains] == [
-        "data_parallelism",
-        "precision",
-        "gradient",
-        "compile",
-        "loader_workers",
-    ]
-    for one in found.gains:
-        assert one.low <= one.factor <= one.high
-        assert one.source
-        assert one.basis == "prior"
-        # Only what surely brings something is taken, unless it was asked for.
-        assert one.taken == (one.low > 1.0 or one.why.startswith(("As requested", "The job has")))
+    found = made(SHORT | {"precision": "fp16"})
+    taken = {one.option: one.taken for one in found.gains}
+    # The command has {precision}, and torchrun starts a process a GPU; no file sets the others.
+    assert taken == {
+        "data_parallelism": True, "precision": True, "gradient": False, "compile": False, "loader_workers": False,
+    }  # fmt: skip
     assert found.prediction is not None
     spec = found.prediction.spec
-    assert (spec.devices, spec.precision) == (4, "fp16")
+    assert (spec.devices, spec.precision, spec.loader_workers, spec.gradient) == (4, "fp16", 0, "fp32")
     expected = predict(spec, PAPER_TOPOLOGIES["falconGPUs"]).step_seconds
     assert found.prediction.step_seconds == pytest.approx(expected, rel=0.3)
     assert "--batch-size 128 --amp fp16" in text_of(found, "slurm")
+
+
+def test_what_the_prediction_counts_stands_in_a_file() -> None:
+    bare = changed(SHORT, "/command", "python train.py")
+    counted = made(changed(SHORT, "/command", "python train.py --workers {loader_workers} --gradient {gradient}"))
+    assert {one.option for one in made(bare).gains if one.taken} == {"data_parallelism"}
+    workers = next(one for one in counted.gains if one.option == "loader_workers")
+    assert workers.taken
+    assert f"--workers {workers.value}" in text_of(counted, "slurm")
+    # A program that nobody starts once a GPU is not counted on more than one of them.
+    alone = made(changed(SHORT, "/command", "./train.sh"))
+    assert not any(one.taken for one in alone.gains)
+    assert alone.prediction is not None
+    assert alone.prediction.spec.devices == 1
+
+
+def test_what_a_precision_or_a_compiler_brings_is_unknown_without_runs_of_the_network() -> None:
+    request = changed(SHORT, "/command", "python train.py --amp {precision} --compile {compile}")
+    unknown = {one.option: one for one in made(request).gains}
+    for name in ("precision", "compile"):
+        assert (unknown[name].factor, unknown[name].basis, unknown[name].taken) == (None, "unknown", False)
+        assert "No two runs of resnet50 on V100" in unknown[name].source
+    topology = PAPER_TOPOLOGIES["falconGPUs"]
+    runs = [
+        Observation(
+            spec=spec_of("resnet50", "paper", {"devices": 4, "precision": precision, "seed": seed}),
+            topology=topology, step_seconds=seconds, spread=0.01,
+        )
+        for seed, (precision, seconds) in enumerate([("fp32", 0.40), ("fp16", 0.20), ("fp32", 0.41)])
+    ]  # fmt: skip
+    known = {one.option: one for one in made(request, runs).gains}
+    assert known["precision"].taken
+    assert known["precision"].basis == "measured"
+    assert known["precision"].factor == pytest.approx(2.02, rel=0.02)
+    assert known["precision"].low is not None
+    assert known["precision"].low > 1.9
+    assert known["compile"].factor is None
+    # Runs of another network say nothing of this one.
+    other = [replace(one, spec=replace_struct(one.spec, workload="vgg16")) for one in runs]
+    assert {one.option: one.factor for one in made(request, other).gains}["precision"] is None
 
 
 def test_what_is_asked_for_stays() -> None:
     found = made(SHORT | {"precision": "fp32", "compile": False, "loader_workers": 2})
     assert found.prediction is not None
     assert (found.prediction.spec.precision, found.prediction.spec.loader_workers) == ("fp32", 2)
-    assert {one.option: one.why for one in found.gains}["loader_workers"] == "As requested."
+    workers = {one.option: one for one in found.gains}["loader_workers"]
+    assert not workers.taken
+    assert workers.why.startswith("Not counted: the request says that the program has it")
     assert "precision" not in {one.option for one in found.gains}
 
 

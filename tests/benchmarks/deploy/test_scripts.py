@@ -7,11 +7,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.deploy.quoting import UnsafeError, refuse_control_characters, shell_word
+from hostwire.training import Spec
 from tests.benchmarks.deploy.requests import MODAK, SHORT, changed, made, refused, text_of
 
 pytestmark = pytest.mark.process
@@ -155,14 +157,46 @@ def test_a_script_fails_as_its_command_does(tmp_path: Path) -> None:
 
 def test_torchrun_begins_a_process_for_each_gpu() -> None:
     slurm = text_of(made(SHORT), "slurm")
-    assert "torchrun --nnodes=1 --nproc-per-node=4 --standalone train.py" in slurm
+    meeting = '--master-addr=127.0.0.1 --master-port="$port"'
+    assert f"torchrun --nnodes=1 --nproc-per-node=4 {meeting} train.py" in slurm
     assert "#SBATCH --gres=gpu:4" in slurm
     assert "#SBATCH --cpus-per-task=40" in slurm
     two = text_of(made(changed(changed(SHORT, "/nodes", 2), "/command", "python -m train.it")), "slurm")
     assert "srun --ntasks=2 --ntasks-per-node=1" in two
-    assert '--rdzv-endpoint="$head:29500" -m train.it' in two
+    assert 'PET_NODE_RANK="$SLURM_PROCID"' in two
+    assert '--master-addr="$head" --master-port="$port" -m train.it' in two
     assert "torchrun" not in text_of(made(changed(SHORT, "/gpus", 1)), "slurm")
     assert "--no-python python -u train.py" in text_of(made(changed(SHORT, "/command", "python -u train.py")), "slurm")
+
+
+@pytest.mark.parametrize("request_", every_request())
+def test_no_script_opens_a_meeting_place_that_unpickles(request_: dict[str, Any]) -> None:
+    for one in made(request_).files:
+        commands = "\n".join(line for line in one.text.splitlines() if not line.startswith("#"))
+        assert "--standalone" not in commands
+        assert "c10d" not in commands
+
+
+def test_two_jobs_on_a_node_have_ports_of_their_own(tmp_path: Path) -> None:
+    script = bash("python train.py", gpus=2).replace("torchrun", "echo")
+    ports = {run(script, tmp_path, CONTAINER="").stdout.split("--master-port=")[1].split()[0] for _ in range(2)}
+    assert len(ports) == 2
+    assert all(20000 <= int(port) < 30000 for port in ports)
+
+
+def test_without_a_command_the_trainer_of_this_site_runs_the_specification(tmp_path: Path) -> None:
+    asked = {"name": "job", "workload": "mnist_cnn", "preset": "tiny", "gpus": 2, "batch": 8}
+    script = text_of(made(asked), "bash")
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.write_text('#!/bin/sh\nprintf "[%s]" "$@"\n')
+    python.chmod(0o755)
+    found = run(script, tmp_path, CONTAINER="", PATH=f"{python.parent}:/usr/bin:/bin")
+    assert found.stdout == "[-m][trainer][job.spec.json]"
+    spec = msgspec.json.decode((tmp_path / "job.spec.json").read_bytes(), type=Spec)
+    assert (spec.workload, spec.devices, spec.batch) == ("mnist_cnn", 2, 8)
+    assert 'COPY ["trainer", "/opt/falconweb/trainer"]' in text_of(made(asked), "docker")
+    assert "/nodes" in refused(asked | {"nodes": 2, "scheduler": "slurm"})
 
 
 def test_a_shell_alone_begins_on_one_node() -> None:

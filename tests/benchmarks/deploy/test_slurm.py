@@ -47,13 +47,16 @@ def test_slurm_takes_each_option(slurm: Slurm, request_: dict[str, Any], tmp_pat
     assert "unrecognized option" in slurm.ask("sbatch", "--test-only", str(script)).stderr
 
 
-def test_a_job_runs_with_as_many_processes_as_gpus(slurm: Slurm) -> None:
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_job_runs_with_as_many_processes_as_gpus(slurm: Slurm, nodes: int) -> None:
     pytest.importorskip("torch", reason=NO_TORCH)
     (slurm.folder / "train.py").write_text(PROGRAM)
     script = slurm.folder / "job.sh"
-    asked = changed(changed(changed(SHORT, "/command", "python train.py"), "/gpus", 2), "/data", None)
-    script.write_text(text_of(made(asked), "slurm"))
-    output = slurm.folder / "out"
+    asked = changed(SHORT | {"command": "python train.py", "gpus": 2 // nodes, "nodes": nodes}, "/data", None)
+    # Both nodes are this machine, and their names have no addresses.
+    text = text_of(made(asked), "slurm").replace('"$head"', "127.0.0.1")
+    script.write_text(text)
+    output = slurm.folder / f"out-{nodes}"
     # Without a container, with the PyTorch of these tests.
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     taken = slurm.ask("sbatch", "--output", str(output), str(script), CONTAINER="", PATH=path)
