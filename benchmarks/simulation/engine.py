@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+LEAST_SHARE = 0.25  # of a resource, for activities beside what is held
 DONE = 1e-9  # relative: what is left of an activity that is done
 
 
@@ -54,11 +55,16 @@ class Engine:
         self._capacities = capacities
         self._running: list[tuple[Activity, Process]] = []
         self._ready: list[Process] = []
-        self._shares: dict[tuple[str, ...], dict[str, float]] = {}
+        self._shares: dict[tuple[object, ...], dict[str, float]] = {}
+        self._held: dict[str, float] = {}
         self.rates: dict[str, float] = {}  # of the running activities with paths, by key
 
     def start(self, process: Process) -> None:
         self._ready.append(process)
+
+    def hold(self, resource: str, amount: float) -> None:
+        """Take an amount of a resource's capacity from all activities, or give it back with a negative one."""
+        self._held[resource] = self._held.get(resource, 0.0) + amount
 
     def arrive(self, gate: Gate) -> None:
         """Note one arrival at a gate."""
@@ -107,9 +113,14 @@ class Engine:
 
     def _set_rates(self) -> None:
         flows = [one for one, _ in self._running if one.key]
-        keys = tuple(sorted(one.key for one in flows))
+        keys = (*sorted(one.key for one in flows), *self._held.items())
         if keys not in self._shares:
-            self._shares[keys] = fair_shares(flows, self._capacities)
+            # Who holds something cannot keep others from it altogether.
+            capacities = {
+                name: max(LEAST_SHARE * amount, amount - self._held.get(name, 0.0))
+                for name, amount in self._capacities.items()
+            }
+            self._shares[keys] = fair_shares(flows, capacities)
         self.rates = self._shares[keys]
         for one, _ in self._running:
             if one.key:

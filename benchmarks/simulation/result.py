@@ -33,6 +33,7 @@ class StepSimulation:
     input_wait: float  # seconds of a step
     copying: float  # seconds of a step
     exposed: float  # seconds of a step that devices wait for the exchange
+    late: float  # seconds of a step that devices wait for the slowest of them
     optimiser: float  # seconds of a step
     cpu_share: float
     host_memory_bytes: float
@@ -57,6 +58,7 @@ class DeviceMeter:
         "exposed",
         "intervals",
         "kernels",
+        "late",
         "memory",
         "optimised",
         "since",
@@ -67,7 +69,7 @@ class DeviceMeter:
         self.kernels = 0
         self.since = self.computed = self.memory = 0.0
         self.busy_times: list[tuple[float, float]] = []
-        self.waited = self.copied = self.exposed = self.optimised = 0.0
+        self.waited = self.copied = self.exposed = self.late = self.optimised = 0.0
         self.intervals: list[tuple[float, float, float]] = []  # begin, end, share with memory access
 
     def on(self, now: float) -> None:
@@ -86,7 +88,7 @@ class DeviceMeter:
 
     def reset(self, now: float) -> None:
         """Forget the warm-up."""
-        self.computed = self.memory = self.waited = self.copied = self.exposed = self.optimised = 0.0
+        self.computed = self.memory = self.waited = self.copied = self.exposed = self.late = self.optimised = 0.0
         self.since = now
         self.busy_times.clear()
         self.intervals.clear()

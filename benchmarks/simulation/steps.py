@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from benchmarks.model.topology import LOCAL, Topology
 from benchmarks.simulation.engine import Engine, Gate, Process
-from benchmarks.simulation.links import CORES
 from benchmarks.simulation.result import StepSimulation, TimelinePoint
 from benchmarks.simulation.training import WARMUP_STEPS, TrainingRun
 from benchmarks.simulation.work import sample_seconds
@@ -43,8 +42,6 @@ def simulate_step(
     ]
     for run in reversed(runs):
         capacities.update(run.links.capacities())
-    # Each process of a training keeps a core busy: it starts kernels, and polls for their end.
-    capacities[CORES] = max(capacities[CORES] / 4, capacities[CORES] - sum(run.ranks for run in runs))
     main = runs[0]
     for run in runs:
         run.begin()
@@ -93,6 +90,7 @@ class _Watch:
         outside = [device.name for device in run.accelerators if device.place != LOCAL]
         # What the devices take, not what loaders prepare ahead.
         decoded = count * spec.global_batch * sample_seconds(spec)
+        started = run.ranks * (1 - (each("waited") * count / passed if spec.loader_workers else 0.0))
         return StepSimulation(
             step_seconds=statistics.median(steps),
             steps=steps,
@@ -102,8 +100,9 @@ class _Watch:
             input_wait=each("waited"),
             copying=each("copied"),
             exposed=each("exposed"),
+            late=each("late"),
             optimiser=sum(meter.optimised for meter in meters) / run.ranks / count,
-            cpu_share=min(1.0, (decoded / passed + run.ranks) / max(1, run.topology.cores)),
+            cpu_share=min(1.0, (decoded / passed + started) / max(1, run.topology.cores)),
             host_memory_bytes=run.ranks * (PROCESS_BYTES + spec.loader_workers * WORKER_BYTES),
             traffic=sum(sum(bytes_each[name]) for name in outside) * count / passed,
             devices=bytes_each,

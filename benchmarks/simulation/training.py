@@ -65,6 +65,7 @@ class TrainingRun:
 
     def begin(self) -> None:
         """Start all processes of the run."""
+        self._engine.hold(CORES, float(self.ranks))
         for rank in range(self.ranks):
             if self.spec.loader_workers:
                 self._engine.start(self._loader(rank))
@@ -110,7 +111,7 @@ class TrainingRun:
         backward = [sum(group.backward for group in work.groups) for work in self._work]
         forward = [sum(group.forward for group in work.groups) for work in self._work]
         exchanged = sum(size for _, size, _ in self._exchange.sequence(0)) / self._ring.slowest(self.links.capacities())
-        device = max(forward) + max(max(backward), self._several * exchanged / spec.accumulation)
+        device = max(forward) + max(*backward, self._several * exchanged / spec.accumulation)
         loading = self._samples() * sample_seconds(spec) / workers
         reading = self.ranks * self._read_bytes / self.links.read().slowest(self.links.capacities())
         return max(loading, reading) < device
@@ -147,8 +148,11 @@ class TrainingRun:
         if not self.spec.loader_workers:
             yield from self._prepare(1)
         else:
+            # A process that starts kernels or polls for their end keeps a core busy; one that waits for samples none.
+            self._engine.hold(CORES, -1.0)
             while not self._queue[rank]:
                 yield self._filled[rank]
+            self._engine.hold(CORES, 1.0)
             self._queue[rank] -= 1
             space, self._space[rank] = self._space[rank], Gate()
             self._engine.arrive(space)
@@ -207,12 +211,8 @@ class TrainingRun:
                     group = work.groups[index]
                     copies = 0.0
                     if several and last:
-                        copies = (
-                            c.BUCKET_PASSES
-                            * 4
-                            * group.gradients
-                            / (self._facts[rank].memory_rate * c.MEMORY_REACHED[self._family])
-                        )
+                        reached = self._facts[rank].memory_rate * c.MEMORY_REACHED[self._family]
+                        copies = c.BUCKET_PASSES * 4 * group.gradients / reached
                     yield from self._compute(rank, group.backward * noise + copies, group.memory)
                     if several and last and index in self._exchange.after:
                         self._send(rank, (step, 0, "reduce", index))
@@ -244,9 +244,12 @@ class TrainingRun:
         self._engine.arrive(self._collective(key).ready)
 
     def _wait(self, rank: int, key: CollectiveKey) -> Process:
+        meter, collective, began = self.meters[rank], self._collective(key), self._engine.now
+        yield collective.ready
+        meter.late += self._engine.now - began
         began = self._engine.now
-        yield self._collective(key).done
-        self.meters[rank].exposed += self._engine.now - began
+        yield collective.done
+        meter.exposed += self._engine.now - began
 
     def _wait_for_gradients(self, rank: int, step: int) -> Process:
         last = self.spec.accumulation - 1 if self.spec.strategy == "sharded" else 0

@@ -49,7 +49,8 @@ class Command(ExitCodeCommand):
     exit_codes = EXIT_CODES
     requires_system_checks = ()  # it answers without a database
 
-    def add_arguments(self, parser: CommandParser) -> None:
+    def add_run_arguments(self, parser: CommandParser) -> None:
+        """Add what names a run: its workload, its topology, and its settings."""
         parser.add_argument("workload", nargs="?", default="", help="name of the workload: resnet50, bert_large, ...")
         parser.add_argument("--topology", metavar="FILE", help="topology file, - for standard input")
         parser.add_argument("--preset", default="paper", help="tiny, paper or custom (default: paper)")
@@ -60,6 +61,9 @@ class Command(ExitCodeCommand):
         parser.add_argument(
             "--set", dest="given", metavar="FIELD=VALUE", action="append", default=[], help="any other setting"
         )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        self.add_run_arguments(parser)
         parser.add_argument("--as", dest="person", default="", help="learn from the runs that this person sees")
         parser.add_argument(
             "--paper", action="store_true", help="the published experiment: 5 workloads, 5 configurations"
@@ -87,41 +91,41 @@ class Command(ExitCodeCommand):
 
     def _run(self, what: str, options: dict[str, Any]) -> None:
         if what == "schema":
-            self._print(topology_schema())
+            self.print_result(topology_schema())
         elif what == "check":
             found = leave_one_out()
-            self._print([_left_out_json(one) for one in found] if options["json"] else held_out_text(found))
+            self.print_result([_left_out_json(one) for one in found] if options["json"] else held_out_text(found))
         elif what == "paper-check":
             judged, found = judge_observations(self._belief(options["person"])), leave_one_out()
             if options["json"]:
                 plain = [observation_json(one) for one in judged]
-                self._print({"observations": plain, "left_out": [_left_out_json(one) for one in found]})
+                self.print_result({"observations": plain, "left_out": [_left_out_json(one) for one in found]})
             else:
-                self._print(f"{observations_text(judged)}\n\n{held_out_text(found)}")
+                self.print_result(f"{observations_text(judged)}\n\n{held_out_text(found)}")
         elif what == "paper":
             rows = paper_rows(self._belief(options["person"]))
-            self._print([row.for_json() for row in rows] if options["json"] else paper_text(rows))
+            self.print_result([row.for_json() for row in rows] if options["json"] else paper_text(rows))
         else:
             self._predict(options)
 
     def _predict(self, options: dict[str, Any]) -> None:
         if not options["topology"]:
             self.stop(USAGE, "Give the topology: --topology FILE.")
-        topology = self._topology(options["topology"])
-        spec = _spec(options, topology, self._settings(options["given"]))
+        topology = self.read_topology_file(options["topology"])
+        spec = spec_of_options(options, topology, self.settings_given(options["given"]))
         found = predict(spec, topology, self._belief(options["person"]))
-        self._print(prediction_json(found) if options["json"] else prediction_text(found))
+        self.print_result(prediction_json(found) if options["json"] else prediction_text(found))
         if found.fits:
             self.stop(CANNOT, *([found.fits] if options["json"] else []))
 
-    def _topology(self, name: str) -> Topology:
+    def read_topology_file(self, name: str) -> Topology:
         try:
             text = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         except OSError as error:
             self.stop(USAGE, f"{name} cannot be read: {error.strerror or error}.")
         return read_topology(text)
 
-    def _settings(self, given: list[str]) -> dict[str, str]:
+    def settings_given(self, given: list[str]) -> dict[str, str]:
         settings = {}
         for pair in given:
             name, equals, value = pair.partition("=")
@@ -141,11 +145,11 @@ class Command(ExitCodeCommand):
             self.stop(USAGE, f"There is no active person '{username}'.")
         return refit(observations(person=person))
 
-    def _print(self, what: Any) -> None:
+    def print_result(self, what: Any) -> None:
         self.stdout.write(what if isinstance(what, str) else json.dumps(what, indent=1))
 
 
-def _spec(options: dict[str, Any], topology: Topology, settings: dict[str, str]) -> Spec:
+def spec_of_options(options: dict[str, Any], topology: Topology, settings: dict[str, str]) -> Spec:
     """Return the specification, by default on as many of the preset's devices as are available."""
     named = {name: options[name] for name in ("batch", "devices", "precision", "strategy") if options[name] is not None}
     given: dict[str, Any] = {**named, **settings}
