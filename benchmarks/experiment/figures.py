@@ -31,7 +31,7 @@ BASE_VARIANT: Final = "DDP, FP32, batch 4"
 class ExperimentFigure:
     """A published table or figure: `number` as published, `observations` the first letters of their keys.
 
-    `rows` is the name of the figure whose predictions it has, see `published_predictions`.
+    `rows` is the name of the figure whose cells it has, see `published_cells`.
     """
 
     slug: str
@@ -40,6 +40,7 @@ class ExperimentFigure:
     observations: tuple[str, ...]
     rows: str
     draw: Callable[[Rows], tuple[Chart, ...]]
+    is_predicted: bool = True
 
 
 def _in(rows: Rows, configurations: Sequence[str]) -> list[RunData]:
@@ -51,7 +52,7 @@ def _pairs(rows: Rows) -> tuple[Chart, ...]:
 
 
 def _over_time(rows: Rows) -> tuple[Chart, ...]:
-    return (reading_over_time(_in(rows, GPU_CONFIGURATIONS)),)
+    return (reading_over_time(_in(rows, (FALCON_GPUS,))),)
 
 
 def _use(*names: str) -> Callable[[Rows], tuple[Chart, ...]]:
@@ -141,7 +142,9 @@ def _software(rows: Rows) -> tuple[Chart, ...]:
         for name, value in PRECISION.items()
         if place.endswith(name)
     )
-    return (replace(chart, bounds=bounds if is_known else ()),)
+    order = sorted(places, key=lambda place: [place.endswith(name) for name in GPU_CONFIGURATIONS], reverse=True)
+    groups = list(dict.fromkeys(mark.group for mark in chart.marks))
+    return (replace(chart, marks=sort_marks(chart.marks, order, groups), bounds=bounds if is_known else ()),)
 
 
 _FIGURES = (
@@ -151,7 +154,7 @@ _FIGURES = (
     ),
     ExperimentFigure(
         slug="figure-9", number=gettext_noop("Figure 9"), title=gettext_noop("GPU utilisation over a run"),
-        observations=("O7",), rows="", draw=_over_time,
+        observations=("O7",), rows="utilisation", draw=_over_time, is_predicted=False,
     ),
     ExperimentFigure(
         slug="figure-10", number=gettext_noop("Figure 10"), title=gettext_noop("Use of GPUs and their memory"),

@@ -12,6 +12,7 @@ from typing import Final
 from benchmarks.figures.charts import Relation
 from benchmarks.workloads.catalogue import workload_title
 from core.language import gettext_noop
+from hostwire.training import Executor
 
 
 @dataclass(frozen=True)
@@ -73,3 +74,7 @@ FIRST_MODEL: Final = (
     (gettext_noop("O4: PCIe traffic of BERT-large, 76.43 GB/s"), "58.2 GB/s", False),
     (gettext_noop("O4: PCIe traffic of MobileNetV2, 4 GB/s"), "4.34 GB/s", True),
 )
+# The titles of the sweeps that play it, by executor.
+PLAY_TITLES: Final[Mapping[Executor, str]] = {
+    "simulated": "Published experiment, simulated", "torch": "Published experiment, measured",
+}  # fmt: skip

@@ -6,13 +6,15 @@ Published, predicted, simulated and measured values are marks of their own, neve
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from django.utils import translation
 
 from accounts.models import User
 from benchmarks.experiment.figures import EXPERIMENT_FIGURES, ExperimentFigure
+from benchmarks.experiment.published import PLAY_TITLES
+from benchmarks.experiment.simulated import ID_PREFIX, simulated_cells
 from benchmarks.figures.catalogue import limit_marks
 from benchmarks.figures.charts import Chart, omission_note
 from benchmarks.figures.comparison import PAIR_WORKLOAD, published_cells, published_predictions
@@ -21,9 +23,11 @@ from benchmarks.figures.rows import RunData, configuration_label, hardware_label
 from benchmarks.figures.selectors import FigureQuery, select_runs
 from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_WORKLOADS
 from benchmarks.model.observations import JudgedObservation, judge_observations
+from benchmarks.sweeps.models import Sweep
 from core.errors import NotFound
 from core.language import SOURCE_LANGUAGE, _
 
+MAX_PLAYED = 4
 CELL_FIGURES = ("relative-time", "software")  # whose predictions are of all cells, and of the variants
 
 
@@ -98,15 +102,39 @@ def experiment_figure(slug: str, runs: ExperimentRuns) -> RenderedExperimentFigu
     if slug not in EXPERIMENT_FIGURES:
         raise NotFound(_("There is no such figure."))
     entry = EXPERIMENT_FIGURES[slug]
-    predicted = published_predictions(entry.rows)[0] if entry.rows else []
-    charts = tuple(limit_marks(chart) for chart in entry.draw([*predicted, *runs.rows]))
+    predicted = published_predictions(entry.rows)[0] if entry.is_predicted else []
+    recorded = {_cell(row) for row in runs.rows if row.provenance == "simulated"}
+    simulated = [row for row in simulated_cells(entry.rows) if _cell(row) not in recorded]
+    charts = tuple(_without_ids(limit_marks(chart)) for chart in entry.draw([*predicted, *simulated, *runs.rows]))
     note = omission_note(runs.others, _("that did other work, or on other hardware or in another configuration"))
     return RenderedExperimentFigure(entry, charts, _verdicts_of(entry), (note,) if note else ())
+
+
+def _cell(row: RunData) -> tuple[str, str]:
+    return _work(row), configuration_label(row.topology)
+
+
+def _without_ids(chart: Chart) -> Chart:
+    """Return a chart whose marks and lines name recorded runs alone, not the cells simulated for the page."""
+    return replace(
+        chart,
+        marks=tuple(replace(mark, runs=_recorded(mark.runs)) for mark in chart.marks),
+        lines=tuple(replace(line, runs=_recorded(line.runs)) for line in chart.lines),
+    )
+
+
+def _recorded(runs: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(one for one in runs if not one.startswith(ID_PREFIX))
 
 
 def _verdicts_of(entry: ExperimentFigure) -> tuple[JudgedObservation, ...]:
     judged = judged_observations()
     return tuple(one for one in judged if one.observation.key.partition("-")[0] in entry.observations)
+
+
+def played_sweeps(person: User) -> list[Sweep]:
+    """Return the newest sweeps that played the experiment, of those that a person sees."""
+    return list(Sweep.objects.visible_to(person).filter(title__in=PLAY_TITLES.values())[:MAX_PLAYED])
 
 
 def experiment_figures(runs: ExperimentRuns) -> Sequence[RenderedExperimentFigure]:

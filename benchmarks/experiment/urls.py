@@ -9,6 +9,7 @@ from benchmarks.experiment import views
 app_name = "experiment"
 urlpatterns = [
     path("", views.experiment, name="experiment"),
-    path("<slug:slug>/", views.experiment_figure_page, name="figure"),
-    path("<slug:slug>/csv/", views.experiment_csv, name="figure_csv"),
+    path("play/<slug:executor>/", views.play, name="play"),
+    path("<slug:slug>/", views.experiment_figure_page, name="experiment_figure"),
+    path("<slug:slug>/csv/", views.experiment_csv, name="experiment_csv"),
 ]

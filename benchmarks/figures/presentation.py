@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from benchmarks.figures.charts import Chart, TableCell
+from benchmarks.figures.charts import Chart, Relation, TableCell
 from benchmarks.figures.comparison import ABSENT_TEXT, Comparison, RelativeValue
 from core.downloads import csv_cell, csv_table
 from core.language import _
@@ -49,6 +49,7 @@ def comparison_json(compared: Comparison) -> dict[str, Any]:
 
 
 OPEN_ROWS = 40  # rows up to which a table is open initially
+BOUND_SIGNS = {f"{one} " for one in get_args(Relation)}
 MAX_ROWS = 500  # of a table on a page; its file has all
 
 
@@ -63,7 +64,7 @@ class DisplayCell:
     @property
     def is_number(self) -> bool:
         """Whether it is right-aligned."""
-        return self.exact is not None or self.words == ABSENT_TEXT
+        return self.exact is not None or self.words == ABSENT_TEXT or self.words[:2] in BOUND_SIGNS
 
 
 @dataclass(frozen=True)

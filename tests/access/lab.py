@@ -350,6 +350,8 @@ def make_lab() -> Lab:
     link: list[object] = [device.slot.port_id if device.slot else 0]
     arguments |= dict.fromkeys(("link", "states_csv", "counter_reset", "link_states", "link_counter_reset"), link)
     arguments |= {name: ["resources"] for name in ("figure", "figure_csv")}
+    arguments |= {name: ["figure-11"] for name in ("experiment_figure", "experiment_csv")}
+    arguments |= {"play": ["simulated"]}
     arguments |= {"switch": [switch.pk], "host_port": [host_port.pk], "drawer_mode": [drawer.pk]}
     arguments |= {"device_tenant": [device.pk], "host_port_tenant": [host_port.pk]}
     arguments |= {"person_tokens": [people["owner"].pk], "person_token": [people["owner"].pk, 1]}

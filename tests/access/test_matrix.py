@@ -69,6 +69,7 @@ RESTRICTED = {
         accounts:second_factor accounts:sign_in accounts:sign_in_passkey texts
     """,
     Audience.COMPOSERS: """
+        experiment:play
         fabric:compose runs:run_from_file runs:run_new runs:runs_cancel sweeps:count sweeps:manifest sweeps:sweep_add
     """,
     Audience.ADMINISTRATORS: """

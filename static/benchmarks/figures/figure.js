@@ -281,7 +281,7 @@ class FigureChart {
         x: [Math.min(...places) - 0.5, Math.max(...places) + 0.5],
         y: [value, value],
         line: { color: ink.text, dash: "9px,3px", width: 2 },
-        text: ["", `${relation} ${formatDigits(value)}`],
+        text: ["", escapeMarkup(`${group} ${relation} ${formatDigits(value)}`)],
         textposition: "middle right",
         textfont: { color: ink.text },
         hovertemplate: `${wrapMarkup(x, HOVERED)}<br>${name}<extra></extra>`,

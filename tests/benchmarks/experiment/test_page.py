@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
+from django.template.loader import render_to_string
 from django.test import Client
 
 from accounts.models import Role, Tenant, User
 from benchmarks.experiment.figures import EXPERIMENT_FIGURES
 from benchmarks.experiment.published import TRAFFIC
 from benchmarks.model import paper_rows
+from benchmarks.model.calibration import PAPER_TOPOLOGIES, paper_spec
 from benchmarks.model.observations import judge_observations
+from benchmarks.simulation import simulate_step
 from benchmarks.workloads.catalogue import workload_title
 from tests.benchmarks.figures.making import run_made
 from tests.pages import page_text
@@ -90,12 +94,14 @@ def test_nothing_is_published_but_what_the_publication_gives(client: Client) -> 
 def test_runs_of_the_published_cells_stand_beside_by_their_provenance_and_others_are_left_out(
     client: Client, bob: User
 ) -> None:
+    before = table(client, "figure-11", "relative-time")
     for place, seconds in (("localGPUs", 0.2), ("falconGPUs", 0.21)):
         run_made(bob, place=place, seconds=seconds)
-        run_made(bob, place=place, seconds=2 * seconds, provenance="simulated", batch=17)
+        run_made(bob, place=place, seconds=3 * seconds, provenance="simulated", batch=17)
     rows = table(client, "figure-11", "relative-time")
-    assert [row["Time relative to localGPUs"][:4] for row in rows if row["Provenance"] == "measured"] == ["1.0", "1.05"]
-    assert not [row for row in rows if row["Provenance"] == "simulated"]
+    measured = [row for row in rows if row["Provenance"] == "measured"]
+    assert [row["Time relative to localGPUs"][:4] for row in measured] == ["1.0", "1.05"]
+    assert [row for row in rows if row not in measured] == before
     assert "Left out: 2 runs" in page(client, "figure-11/")
     assert "2 completed runs of these cells" in page(client)
 
@@ -109,7 +115,35 @@ def test_another_tenant_sees_none_of_these_runs(bob: User) -> None:
     shown = page(other) + "".join(page(other, f"{slug}/") for slug in EXPERIMENT_FIGURES)
     assert "Secret" not in shown
     assert "2 completed runs" not in shown
-    assert {row["Provenance"] for row in table(other, "figure-11", "relative-time")} == {"predicted", "published"}
+    assert not [row for row in table(other, "figure-11", "relative-time") if row["Runs"]]
+    assert "measured" not in page(other, "figure-11/csv/")
+
+
+def test_simulated_values_are_those_of_the_event_simulation_until_a_simulated_run_takes_their_place(
+    client: Client, bob: User
+) -> None:
+    def ratio() -> tuple[float, str]:
+        found = [
+            row
+            for row in table(client, "figure-11", "relative-time")
+            if (row["Workload"], row["Configuration"], row["Provenance"]) == ("ResNet-50", "falconGPUs", "simulated")
+        ]
+        return float(found[0]["Time relative to localGPUs"]), found[0]["Runs"]
+
+    spec = paper_spec("resnet50")
+    local, falcon = (simulate_step(spec, PAPER_TOPOLOGIES[name]).step_seconds for name in ("localGPUs", "falconGPUs"))
+    assert ratio() == (pytest.approx(falcon / local), "")
+    for place, seconds in (("localGPUs", 0.2), ("falconGPUs", 0.5)):
+        run_made(bob, place=place, seconds=seconds, provenance="simulated")
+    assert ratio() == (pytest.approx(2.5, rel=0.05), "1")
+
+
+def test_an_observation_that_does_not_hold_is_told_by_word_and_sign() -> None:
+    first, second, *__ = judge_observations()
+    shown = [replace(first, holds=False, fitted=False), replace(second, holds=True, fitted=True)]
+    text = " ".join(render_to_string("benchmarks/experiment/verdicts.html", {"verdicts": shown}).split())
+    assert '<b>O1</b> <span class="state failed">does not hold</span>' in text
+    assert '<b>O2</b> <span class="state done">holds</span> <span class="faint"> the model is fitted to it' in text
 
 
 def test_an_unknown_figure_or_chart_is_not_found(client: Client) -> None:

@@ -1,0 +1,95 @@
+"""The published cells in the event simulation, as input of figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+
+import numpy as np
+from django.utils import translation
+
+from benchmarks.figures.comparison import published_cells
+from benchmarks.figures.rows import STEP_SECONDS_KEY, Floats, RunData, no_values
+from benchmarks.model import ModelError
+from benchmarks.model.topology import Topology
+from benchmarks.runs.results import Statistic, Summary
+from benchmarks.simulation import StepSimulation, simulate_step
+from benchmarks.workloads.catalogue import CATALOGUE, workload_title
+from core.language import SOURCE_LANGUAGE, _
+from hostwire.training import Spec
+
+ID_PREFIX = "simulation "  # of rows that are no recorded runs
+
+
+@dataclass(frozen=True)
+class _HashedCell:
+    """A published cell, equal by the hash of its specification and the name of its configuration."""
+
+    spec_hash: str
+    configuration: str
+    spec: Spec = field(compare=False)
+    topology: Topology = field(compare=False)
+
+
+def simulated_cells(figure: str) -> list[RunData]:
+    """Return the published cells of a figure as simulated; without those that the simulation does not play."""
+    return list(_simulated_cells(figure, translation.get_language() or SOURCE_LANGUAGE))
+
+
+@lru_cache(maxsize=32)
+def _simulated_cells(figure: str, language: str) -> tuple[RunData, ...]:
+    found = []
+    for number, (spec, topology) in enumerate(published_cells(figure)):
+        simulated = _simulation(_HashedCell(spec.hash, topology.name, spec, topology))
+        if simulated is not None:
+            found.append(_row(f"{ID_PREFIX}{figure} {number}", spec, topology, simulated))
+    return tuple(found)
+
+
+@cache
+def _simulation(cell: _HashedCell) -> StepSimulation | None:
+    """Return the simulation of a published cell, played once by a process; None where it plays no such workload."""
+    try:
+        return simulate_step(cell.spec, cell.topology)
+    except ModelError:
+        return None
+
+
+def _row(name: str, spec: Spec, topology: Topology, simulated: StepSimulation) -> RunData:
+    title = workload_title(spec.workload)
+    series = _series(simulated)
+    return RunData(
+        id=name,
+        title=_("{title}, {configuration}, simulated", title=title, configuration=topology.name),
+        workload=spec.workload,
+        workload_title=title,
+        is_training=CATALOGUE[spec.workload].is_training,
+        provenance="simulated",
+        spec=spec,
+        topology=topology,
+        summary=Summary(
+            readings={
+                "utilisation": _statistic(simulated.kernel_busy, "share"),
+                "memory_share": _statistic(simulated.memory_busy, "share"),
+                "cpu": _statistic(simulated.cpu_share, "share"),
+                "memory": _statistic(simulated.host_memory_bytes, "B"),
+            },
+            pcie=_statistic(simulated.traffic, "B/s") if simulated.traffic else None,
+        ),
+        keys=frozenset(series),
+        read=lambda key: series.get(key, no_values(key)),
+    )
+
+
+def _series(simulated: StepSimulation) -> Mapping[str, tuple[Floats, Floats]]:
+    timeline = simulated.timeline
+    return {
+        STEP_SECONDS_KEY: (np.cumsum(simulated.steps), np.array(simulated.steps)),
+        "utilisation": (np.array([one.at for one in timeline]), np.array([one.kernel_busy for one in timeline])),
+        "cpu": (np.array([one.at for one in timeline]), np.array([one.cpu for one in timeline])),
+    }
+
+
+def _statistic(value: float, unit: str) -> Statistic:
+    return Statistic(value=value, low=value, high=value, unit=unit)
