@@ -51,6 +51,7 @@ class RunData:
     queued_at: datetime | None = None
     keys: frozenset[str] = frozenset()
     read: Callable[[str], tuple[Floats, Floats]] = no_values
+    is_overlapped: bool = False  # something else used its host or its links meanwhile
     is_training: bool = True  # a training in steps; else a measurement of links or storage, or a command
 
     @property

@@ -220,6 +220,7 @@ MIN_COMPARED, MAX_COMPARED = 2, 8
 # The columns of a run besides its results; the others are not fetched.
 RUN_FIELDS: Final = (
     "pk", "title", "workload", "provenance", "state", "spec", "topology", "software", "results", "host", "queued_at",
+    "overlaps",
 )  # fmt: skip
 
 
@@ -301,6 +302,7 @@ def load_run_data(runs: Sequence[Run]) -> list[RunData]:
             summary=_converted(run.results, Summary) or Summary(),
             host=run.host.name if run.host else "",
             queued_at=run.queued_at,
+            is_overlapped=bool(run.overlaps),
             keys=frozenset(keys[run.pk]),
             read=partial(recorded.read, run.pk),
         )
@@ -404,8 +406,24 @@ def render_figure(person: User, name: str, query: FigureQuery) -> RenderedFigure
         is_ready = query.is_filtered or any(one.is_ready for one in figure_availability(rows) if one.entry is entry)
         predicted, notes = predict_runs(rows) if is_ready else published_predictions(name)
         rows = [*rows, *predicted]
-    charts = tuple(limit_marks(chart) for chart in entry.draw(rows, query.options))
+    charts = tuple(
+        limit_marks(chart).with_notes(_overlap_note(chart, rows)) for chart in entry.draw(rows, query.options)
+    )
     return RenderedFigure(entry, selection, charts, (*notes, *_selection_notes(selection)))
+
+
+def _overlap_note(chart: Chart, rows: Sequence[RunData]) -> str:
+    """Return a sentence on the runs in a chart that were not alone on their hosts and links; '' for none."""
+    drawn = {run for runs in (*(one.runs for one in chart.marks), *(one.runs for one in chart.lines)) for run in runs}
+    found = [row for row in rows if row.is_overlapped and row.id in drawn]
+    if not found:
+        return ""
+    return _n(
+        "{count} run was not alone on its host and links: {titles}.",
+        "{count} runs were not alone on their hosts and links: {titles}.",
+        len(found),
+        titles=title_list(found),
+    )
 
 
 def _selection_notes(selection: RunSelection) -> list[str]:

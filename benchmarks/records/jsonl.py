@@ -24,6 +24,7 @@ from benchmarks.records.schema import (
     SeriesLine,
     header_problems,
 )
+from benchmarks.runs.isolation import anonymous_overlaps
 from benchmarks.runs.models import Chunk, LogPart, Run, Series
 from core.language import _
 from core.strict_json import InvalidDocument, convert_value, loads_strict
@@ -201,6 +202,7 @@ HEADER_FIELDS: Final = (
     "title", "workload", "preset", "state", "trouble", "error", "exit_code", "steps_done", "spec", "spec_hash",
     "topology", "software", "point", "started_at", "ended_at",
 )  # fmt: skip
+OVERLAPS_KEY: Final = "overlaps"  # of the source of a record, without the ids of the other runs
 SUMMARISED_KEY: Final = "summarised"  # of a run's source: its results were computed here from the samples of its record
 
 
@@ -228,7 +230,7 @@ def run_header(run: Run) -> RunLine:
         executor=run.executor,
         # Results that were computed here are not part of the record, which is exported as it was imported.
         results={} if run.source.get(SUMMARISED_KEY) else run.results,
-        source=run.source,
+        source={**run.source, **({OVERLAPS_KEY: anonymous_overlaps(run.overlaps)} if run.overlaps else {})},
         **{name: getattr(run, name) for name in HEADER_FIELDS},
     )
 

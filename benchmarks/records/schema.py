@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.model.topology import Topology
+from benchmarks.runs.isolation import Overlap
 from benchmarks.runs.results import Summary
 from core.language import _, gettext_noop
 from core.strict_json import InvalidDocument, convert_value
@@ -44,7 +45,8 @@ class RunLine(_Line, frozen=True, kw_only=True, tag="run"):
 
     `spec` is hostwire.training.Spec, `software` its Software, `topology` benchmarks.model.topology.Topology and
     `results` benchmarks.runs.results.Summary, each {} where nobody knows. `spec_hash` is the SHA-256 of the
-    specification's canonical JSON. `source` is of an imported one: what it was where it came from.
+    specification's canonical JSON. `source` is of an imported one: what it was where it came from; its
+    `overlaps` are of benchmarks.runs.isolation.Overlap, of any one.
     """
 
     format: Literal["falconweb.record/1"] = RECORD_FORMAT
@@ -125,6 +127,12 @@ PROVENANCES: Final[tuple[str, ...]] = (
 HEADER_SHAPES: Final[dict[str, Any]] = {"topology": Topology, "software": Software, "results": Summary}
 
 
+class _RecordSource(msgspec.Struct):
+    """What is read of the source of a record, besides the chain of imports."""
+
+    overlaps: list[Overlap] = []
+
+
 def header_problems(header: RunLine) -> Iterator[InvalidDocument]:
     """Yield the inconsistencies of a header, each with its field."""
     yield from _spec_problems(header)
@@ -144,6 +152,10 @@ def header_problems(header: RunLine) -> Iterator[InvalidDocument]:
         yield InvalidDocument(_("It ends before it begins."), "ended_at")
     if header.source.get("provenance", "measured") not in PROVENANCES:
         yield InvalidDocument(_("It is one of {choices}.", choices=", ".join(PROVENANCES)), "source.provenance")
+    try:
+        convert_value(header.source, _RecordSource, "source")
+    except InvalidDocument as error:
+        yield error
     chain = header.source.get("chain", [])
     if not isinstance(chain, list) or len(chain) > MAX_CHAIN_LENGTH or not all(isinstance(one, dict) for one in chain):
         yield InvalidDocument(_("This is a list of up to {most} objects.", most=MAX_CHAIN_LENGTH), "source.chain")

@@ -25,7 +25,7 @@ from benchmarks.records.import_files import (
     ProblemLimitReached,
     refuse_problems,
 )
-from benchmarks.records.jsonl import HEADER_FIELDS, SUMMARISED_KEY, run_identity, run_record_json
+from benchmarks.records.jsonl import HEADER_FIELDS, OVERLAPS_KEY, SUMMARISED_KEY, run_identity, run_record_json
 from benchmarks.records.schema import (
     MAX_CHAIN_LENGTH,
     EndLine,
@@ -36,6 +36,7 @@ from benchmarks.records.schema import (
     float_column,
 )
 from benchmarks.records.tables import samples_csv, summary_csv
+from benchmarks.runs.isolation import anonymous_overlaps
 from benchmarks.runs.models import LogPart, Run
 from benchmarks.runs.recording import series_append
 from benchmarks.runs.results import Summary, summarise
@@ -248,6 +249,7 @@ def _create_run(person: User, preview: RecordPreview, reading: FormatReader) -> 
     chain = [*header.source.get("chain", []), before][-MAX_CHAIN_LENGTH:]
     return Run.objects.create(
         **{name: getattr(header, name) for name in HEADER_FIELDS}, results=header.results,
+        overlaps=anonymous_overlaps(header.source.get(OVERLAPS_KEY, [])),
         provenance=Run.Provenance.IMPORTED, outcome=header.state, finished_at=now,
         requested_by=person, requested_by_name=person.username, tenant=person.tenant,
         source={

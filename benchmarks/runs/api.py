@@ -6,6 +6,7 @@ import math
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from django.urls import path, reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_field
@@ -19,6 +20,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.viewsets import ResourceViewSet, command
 from benchmarks.runs.documents import PlaceSerializer, RunRequestSerializer, composition_document, run_request
+from benchmarks.runs.isolation import RESOURCE_LABELS, shown_overlaps
 from benchmarks.runs.models import Run, Series
 from benchmarks.runs.recording import NO_VALUES, downsample, log_read, series_of, series_values
 from benchmarks.runs.rules import Composition
@@ -67,6 +69,9 @@ class RunSerializer(serializers.ModelSerializer[Run]):
     host_name = LinkedText("host.name")
     sweep_id = serializers.UUIDField(allow_null=True, read_only=True)
     results = serializers.DictField(read_only=True)
+    overlapped = serializers.SerializerMethodField(
+        help_text="Something else used its host, uplinks or switches meanwhile: the model does not learn from it"
+    )
 
     class Meta:
         model = Run
@@ -74,7 +79,20 @@ class RunSerializer(serializers.ModelSerializer[Run]):
             "id", "title", "state", "workload", "preset", "executor", "provenance", "host_id", "host_name", "spec_hash",
             "phase", "steps_done", "sentence", "trouble", "error", "exit_code", "results", "sweep_id",
             "requested_by_name", "queued_at", "begun_at", "started_at", "ended_at", "finished_at",
+            "overlapped",
         ]  # fmt: skip
+
+    def get_overlapped(self, run: Run) -> bool:
+        return bool(run.overlaps)
+
+
+class OverlapSerializer(serializers.Serializer[Any]):
+    """What else used resources of a run; `run` is null for runs of others, which are one."""
+
+    shared = serializers.ListField(child=serializers.ChoiceField(choices=list(RESOURCE_LABELS)))
+    seconds = serializers.FloatField()
+    run = serializers.UUIDField(allow_null=True)
+    title = serializers.CharField()
 
 
 class RunDetailSerializer(RunSerializer):
@@ -88,18 +106,24 @@ class RunDetailSerializer(RunSerializer):
     plan_back_id = serializers.UUIDField(allow_null=True, read_only=True)
     repeat_of_id = serializers.UUIDField(allow_null=True, read_only=True)
     exercise = serializers.DictField(read_only=True, help_text="How it ends badly on purpose; empty for all others")
+    overlaps = serializers.SerializerMethodField()
     links = serializers.SerializerMethodField()
 
     class Meta(RunSerializer.Meta):
         fields = [
             *RunSerializer.Meta.fields, "spec", "composition", "topology", "software", "limit_seconds", "keep_composed",
-            "plan_id", "plan_back_id", "repeat_of_id", "cancel_requested_at", "exercise", "links",
+            "plan_id", "plan_back_id", "repeat_of_id", "cancel_requested_at", "exercise", "may_share",
+            "overlaps", "links",
         ]  # fmt: skip
 
     @extend_schema_field(PlaceSerializer(allow_null=True))
     def get_composition(self, run: Run) -> dict[str, Any] | None:
         """Return its composition as a request has it; None for an imported run."""
         return composition_document(Composition.from_json(run.composition)) if run.composition else None
+
+    @extend_schema_field(OverlapSerializer(many=True))
+    def get_overlaps(self, run: Run) -> list[dict[str, Any]]:
+        return [msgspec.structs.asdict(one) for one in shown_overlaps(person_of(self.context["request"]), run)]
 
     @extend_schema_field(serializers.DictField(child=serializers.CharField()))
     def get_links(self, run: Run) -> dict[str, str]:

@@ -1,19 +1,20 @@
 """A worker's claim on a run, and the holds of runs on devices.
 
 The database guarantees one run a key. A run acquires all its keys in one transaction, or none, so that runs cannot
-deadlock.
+deadlock. A run has its host and the switches of its devices to itself, unless it may share them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
-from django.db import DatabaseError, IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.utils import timezone
 
 from benchmarks.runs.models import Hold, Run, run_changed
@@ -22,13 +23,15 @@ from benchmarks.runs.rules import (
     LOCAL_GPU_KEY,
     Composition,
     HoldOwner,
+    RunNeeds,
     acquirable_keys,
-    resource_keys,
+    held_key,
+    stored_key,
     waiting_reason,
 )
 from core.claims import RowClaim
 from core.errors import FalconWebError
-from fabric.inventory.models import Device, Host
+from fabric.inventory.models import Device, Host, HostPort
 
 CLAIM_RENEWAL_SECONDS: Final = 5.0
 State = Run.State
@@ -98,18 +101,49 @@ RunClaim.watch(Run.objects.open)
 
 def holds_acquire(run: Run) -> bool:
     """Acquire all keys of a run, in the caller's transaction if there is one; False if any is held."""
-    composition = Composition.from_json(run.composition)
     try:
         with transaction.atomic():
-            held = set(Hold.objects.values_list("key", flat=True))
-            own = dict(Host.objects.filter(pk__in=composition.hosts).values_list("pk", "local_gpu_count"))
-            keys = acquirable_keys(composition, held, own)
+            _serialise_acquiring()
+            held = {held_key(key) for key in Hold.objects.values_list("key", flat=True)}
+            keys = acquirable_keys(_needs_of([run])[run.pk], held)
             if keys is None:
                 return False
-            Hold.objects.bulk_create(Hold(key=key, run=run) for key in sorted(keys))
+            Hold.objects.bulk_create(Hold(key=stored_key(key, run.pk), run=run) for key in sorted(keys))
     except IntegrityError:
         return False  # another transaction was faster
     return True
+
+
+def _serialise_acquiring() -> None:
+    """Let no other transaction acquire keys before this one ends; those of SQLite are serial."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("LOCK TABLE runs_hold IN SHARE ROW EXCLUSIVE MODE")
+
+
+def _needs_of(runs: Collection[Run]) -> dict[UUID, RunNeeds]:
+    """Return what each run needs; two queries."""
+    compositions = {run.pk: Composition.from_json(run.composition) for run in runs}
+    hosts = {pk for one in compositions.values() for pk in one.hosts}
+    own = dict(Host.objects.filter(pk__in=hosts).values_list("pk", "local_gpu_count"))
+    ports = {port for one in compositions.values() for port in one.all_devices.values()}
+    rows = HostPort.objects.filter(pk__in=ports).values_list("pk", "drawer", "chassis")
+    switches = {pk: _switch_key(drawer, chassis) for pk, drawer, chassis in rows}
+    return {
+        run.pk: RunNeeds(
+            composition=place,
+            own_gpus=own,
+            switches=frozenset(switches[port] for port in place.all_devices.values() if port in switches),
+            may_share=run.may_share,
+        )
+        for run in runs
+        for place in [compositions[run.pk]]
+    }
+
+
+def _switch_key(drawer: int | None, chassis: int) -> str:
+    """Return the key of the switch of a drawer, or of a chassis without drawers."""
+    return f"switch/{drawer}" if drawer is not None else f"chassis/{chassis}"
 
 
 def held_devices(devices: Collection[int], claimant: str) -> dict[int, str]:
@@ -136,31 +170,28 @@ def queue_status() -> list[tuple[Run, str]]:
     if not queued:
         return []
     rows_held = Hold.objects.values_list("key", "run__title", "run__tenant")
-    held = {key: HoldOwner(title, tenant) for key, title, tenant in rows_held}
+    held = {held_key(key): HoldOwner(title, tenant) for key, title, tenant in rows_held}
     ahead: dict[str, HoldOwner] = {}
-    labels = _resource_labels(queued)
-    own = dict(Host.objects.values_list("pk", "local_gpu_count"))
+    needs = _needs_of(queued)
+    labels = _resource_labels([one.composition for one in needs.values()])
     found = []
     for run in queued:
         # One of a sweep that has completed was asked for once more: there is nobody else to begin it.
         if run.sweep is not None and run.sweep.is_suspended:
             found.append((run, f"Waiting for its sweep, which is {run.sweep.get_state_display().lower()}."))
             continue
-        composition = Composition.from_json(run.composition)
-        keys = resource_keys(composition)
-        me = HoldOwner(run.title, run.tenant_id)
-        sentence = waiting_reason(composition, me, held=held, ahead=ahead, labels=labels, own=own)
+        mine, me = needs[run.pk], HoldOwner(run.title, run.tenant_id)
+        sentence = waiting_reason(mine, me, held=held, ahead=ahead, labels=labels)
         found.append((run, sentence))
         if sentence:
-            ahead |= {key: me for key in keys if key not in ahead}
+            ahead |= {key: me for key in mine.keys if key not in ahead}
         else:
             # It acquires them now: they are held for the runs behind it.
-            held |= dict.fromkeys(acquirable_keys(composition, held, own) or keys, me)
+            held |= dict.fromkeys(acquirable_keys(mine, held) or mine.keys, me)
     return found
 
 
-def _resource_labels(runs: Iterable[Run]) -> dict[str, str]:
-    compositions = [Composition.from_json(run.composition) for run in runs]
+def _resource_labels(compositions: Collection[Composition]) -> dict[str, str]:
     devices = {pk for one in compositions for pk in one.all_devices}
     rows = Device.objects.filter(pk__in=devices).select_related("chassis", "slot")
     names = {
@@ -168,7 +199,12 @@ def _resource_labels(runs: Iterable[Run]) -> dict[str, str]:
     }
     hosts = {pk for one in compositions for pk in one.hosts}
     for pk, name in Host.objects.filter(pk__in=hosts).values_list("pk", "name"):
+        names[f"host/{pk}"] = name
         names[f"host/{pk}/{LOCAL_GPU_KEY}"] = f"the GPUs of {name}"
         names[f"host/{pk}/cpu"] = f"the CPU of {name}"
         names[f"host/{pk}/{DRIVE_KEY}"] = f"the NVMe drive of {name}"
+    ports = {port for one in compositions for port in one.all_devices.values()}
+    for port in HostPort.objects.filter(pk__in=ports).select_related("chassis", "drawer"):
+        where = port.chassis.name if port.drawer is None else f"{port.chassis.name} {port.drawer.name}"
+        names[_switch_key(port.drawer_id, port.chassis_id)] = f"the switch of {where}"
     return names

@@ -17,6 +17,7 @@ from accounts.models import User
 from benchmarks import model
 from benchmarks.model.prediction import Prediction
 from benchmarks.runs.attachment import devices_to_restore
+from benchmarks.runs.isolation import shown_overlaps
 from benchmarks.runs.models import Run
 from benchmarks.runs.quantities import field_label, format_number, value_text
 from benchmarks.runs.recording import PHASE_PREFIX, STEP_SECONDS_KEY, series_values
@@ -103,6 +104,7 @@ def run_status(person: User, run: Run) -> dict[str, Any]:
         "summary": summary,
         "tables": result_tables(summary),
         "single_results": single_results(summary),
+        "overlaps": shown_overlaps(person, run),
         "prediction": prediction,
         "prediction_error": error,
         "unreturned": 0 if run.is_open else len(devices_to_restore(run).attachments),

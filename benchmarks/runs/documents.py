@@ -84,6 +84,11 @@ class RunRequestSerializer(StrictSerializer, serializers.Serializer[Any]):
     title = serializers.CharField(max_length=MAX_TITLE_LENGTH, required=False, default="", allow_blank=True)
     limit_seconds = serializers.FloatField(default=3600.0, help_text="It is ended after so long")
     keep_composed = serializers.BooleanField(default=False, help_text="Its devices stay attached after it")
+    may_share = serializers.BooleanField(
+        allow_null=True,
+        default=None,
+        help_text="Other runs may use its host and its switches meanwhile; its record notes which. null: a command may",
+    )
     exercise = ExerciseSerializer(required=False, allow_null=True, default=None)
 
 
@@ -123,6 +128,7 @@ def run_request(values: Mapping[str, Any]) -> RunRequest:
         title=values["title"],
         limit_seconds=values["limit_seconds"],
         keep_composed=values["keep_composed"],
+        may_share=values["may_share"],
         exercise=dict(exercise),
     )
 
@@ -162,6 +168,7 @@ def run_file(run: Run) -> str:
         "title": run.title,
         "limit_seconds": run.limit_seconds,
         "keep_composed": run.keeps_devices,
+        "may_share": run.may_share,
         **({"exercise": run.exercise} if run.exercise else {}),
     }
     return json.dumps(plain, indent=2)

@@ -14,7 +14,7 @@ from benchmarks import model
 from benchmarks.runs.choices import DeviceChoice, HostChoice
 from benchmarks.runs.device_selection import MAX_DIGITS, OWN_DRIVE_CHOICE, HostFields, host_fields
 from benchmarks.runs.models import EXERCISE_SUFFIX, Run
-from benchmarks.runs.requests import CUSTOM_PRESET, EXECUTORS, RunRequest, spec_for_composition
+from benchmarks.runs.requests import COMMAND_WORKLOAD, CUSTOM_PRESET, EXECUTORS, RunRequest, spec_for_composition
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.services import default_title
 from benchmarks.runs.topology import composition_topology, recorded_topology
@@ -118,6 +118,11 @@ class RunForm:
         return next((one for one in self.parts if one.chosen), None)
 
     @property
+    def may_share(self) -> bool:
+        """Whether it may share its host: the form opens as is usual for its workload."""
+        return self.given.get("may_share", "on" if self.workload.name == COMMAND_WORKLOAD else "") == "on"
+
+    @property
     def basic_fields(self) -> tuple[RunFormField, ...]:
         common = [one for one in COMMON_PARAMETERS if one.name in BASIC_FIELDS]
         return tuple(self._field(one) for one in (*common, *self.workload.parameters))
@@ -192,6 +197,7 @@ class RunForm:
             title=self.given.get("title", ""),
             limit_seconds=minutes * SECONDS_A_MINUTE,
             keep_composed=self.given.get("keep_composed") == "on",
+            may_share=self.may_share,
         )
 
     def add_errors(self, error: FalconWebError) -> None:
@@ -332,6 +338,7 @@ def run_form_from(hosts: tuple[HostChoice, ...], run: Run) -> RunForm:
     }
     if run.keeps_devices:
         given["keep_composed"] = "on"
+    given["may_share"] = "on" if run.may_share else "off"
     return RunForm(hosts=hosts, given=given)
 
 

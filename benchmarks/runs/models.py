@@ -71,6 +71,9 @@ class Run(models.Model):
     plan = models.ForeignKey(Plan, null=True, on_delete=models.SET_NULL, related_name="+")  # that composed it
     plan_back = models.ForeignKey(Plan, null=True, on_delete=models.SET_NULL, related_name="+")
     keep_composed = models.BooleanField(default=False)  # its devices stay attached after its end
+    may_share = models.BooleanField(default=False)  # its host and its switches, with runs that may, too
+    # What used them meanwhile: benchmarks.runs.isolation.Overlap as JSON.
+    overlaps = models.JSONField(default=list)
     limit_seconds = models.FloatField(default=3600.0)
     # Immutable once it runs: benchmarks.model.topology.Topology, and hostwire.training.Software, as JSON.
     topology = models.JSONField(default=dict)
@@ -198,7 +201,7 @@ class RunNode(models.Model):
 
 
 class Hold(models.Model):
-    """A resource that a run holds exclusively: 'device/12', 'host/3/gpu/0', 'host/3/cpu'. One run a key."""
+    """A resource that a run holds: 'device/12', 'host/3/gpu/0', 'host/3', 'switch/5/shared/…'. One run a key."""
 
     key = models.CharField(max_length=60, unique=True)
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="holds")

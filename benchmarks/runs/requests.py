@@ -51,8 +51,14 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
     limit_seconds: float = 3600.0
     keep_composed: bool = False
+    may_share: bool | None = None  # its host and its switches; None: as is usual for its workload
     # None, not {}: the digest tells them apart, and requests with a key were recorded with it.
     exercise: Mapping[str, Any] | None = None
+
+    @property
+    def is_sharing(self) -> bool:
+        """Whether it may share its host and its switches: by default only a command, which measures nothing."""
+        return self.spec.workload == COMMAND_WORKLOAD if self.may_share is None else self.may_share
 
 
 def spec_for_composition(workload: str, preset: str, given: Mapping[str, Any], composition: Composition) -> Spec:

@@ -188,9 +188,11 @@ MEDIAN_ERROR_FACTOR: Final = 1.2533  # the standard error of a median by that of
 def observations(person: User) -> list[Observation]:
     """Return observations of completed real runs that the person sees, newest first, 500 at most.
 
-    Runs without step times or without a known topology are left out.
+    Runs without step times or without a known topology are left out, and those that something else disturbed.
     """
-    rows = Run.objects.visible_to(person).filter(state=Run.State.COMPLETED, provenance__in=REAL_PROVENANCES)
+    rows = Run.objects.visible_to(person).filter(
+        state=Run.State.COMPLETED, provenance__in=REAL_PROVENANCES, overlaps=[]
+    )
     rows = rows.exclude(provenance=Run.Provenance.IMPORTED, source__provenance__in=MODELLED_PROVENANCES)
     return observations_of(rows.order_by("-queued_at")[:MAX_OBSERVATIONS])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
+from uuid import UUID
 
 import msgspec
 
@@ -81,6 +82,7 @@ def _in_rank_order(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 LOCAL_GPU_KEY: Final = "gpu"
 DRIVE_KEY: Final = "drive"
+SHARED_SUFFIX: Final = "/shared"
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,33 @@ class HoldOwner:
         return f"‘{self.title}’" if other.tenant in (None, self.tenant) else "somebody else's run"
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunNeeds:
+    """What a run needs: its composition, of the `own_gpus` of each host, and the `switches` of its chassis devices.
+
+    It has its hosts and these switches (keys like 'switch/5') to itself, or with `may_share` with others that may, too.
+    """
+
+    composition: Composition
+    own_gpus: Mapping[int, int]
+    switches: frozenset[str] = frozenset()
+    may_share: bool = False
+
+    @property
+    def places(self) -> set[str]:
+        """Its hosts and its switches: 'host/3', 'switch/5'; where it may share them, 'host/3/shared'."""
+        suffix = SHARED_SUFFIX if self.may_share else ""
+        hosts = (f"host/{host}" for host in self.composition.hosts)
+        return {f"{key}{suffix}" for key in (*hosts, *self.switches)}
+
+    @property
+    def keys(self) -> set[str]:
+        """All resources, without numbers of the host's own GPUs."""
+        return resource_keys(self.composition) | self.places
+
+
 def resource_keys(composition: Composition) -> set[str]:
-    """Return the resources of a run: 'device/12', 'host/3/gpu' (all its own GPUs), 'host/3/cpu', 'host/3/drive'."""
+    """Return what a run never shares: 'device/12', 'host/3/gpu' (all its own GPUs), 'host/3/cpu', 'host/3/drive'."""
     keys = {f"device/{pk}" for pk in composition.all_devices}
     for share in composition.shares:
         if share.local_gpus:
@@ -108,24 +135,30 @@ def resource_keys(composition: Composition) -> set[str]:
     return keys
 
 
+def stored_key(key: str, run: UUID) -> str:
+    """Return the key of a run's hold in the database, which has each once: of shared ones, each run has its own."""
+    return f"{key}/{run.hex}" if key.endswith(SHARED_SUFFIX) else key
+
+
+def held_key(stored: str) -> str:
+    place, shared, _run = stored.partition(SHARED_SUFFIX)
+    return place + shared
+
+
 def waiting_reason(
-    composition: Composition,
+    needs: RunNeeds,
     me: HoldOwner,
     *,
     held: Mapping[str, HoldOwner],
     ahead: Mapping[str, HoldOwner],
     labels: Mapping[str, str],
-    own: Mapping[int, int],
 ) -> str:
-    """Return why a run waits, '' where it need not: by the owner of each key, and the first run that waits for it.
-
-    `own` is the number of its own GPUs of each host.
-    """
-    local = {f"host/{one.host}/{LOCAL_GPU_KEY}": one for one in composition.shares}
-    for key in sorted(resource_keys(composition)):
+    """Return why a run waits, '' where it need not: by the owner of each key, and the first run that waits for it."""
+    local = {f"host/{one.host}/{LOCAL_GPU_KEY}": one for one in needs.composition.shares}
+    for key in sorted(resource_keys(needs.composition)):
         name = labels.get(key, key)
         if key in local:
-            if _free_local_gpus(local[key], held, own) is None:
+            if _free_local_gpus(local[key], held, needs.own_gpus) is None:
                 users = sorted({user.label_for(me) for one, user in held.items() if one.startswith(f"{key}/")})
                 by = f": {users[0]} uses some" if users else ""
                 return f"Waiting for {local[key].local_gpus} of {name}{by}."
@@ -133,18 +166,36 @@ def waiting_reason(
             return f"Waiting for {name}, which {held[key].label_for(me)} uses."
         if key in ahead:
             return f"Waiting for {name}, behind {ahead[key].label_for(me)}."
+    for key in sorted(needs.places):
+        place = key.removesuffix(SHARED_SUFFIX)
+        name = labels.get(place, place)
+        for other in _excluding(key):
+            if other in held:
+                use = "uses" if other.endswith(SHARED_SUFFIX) else "has to itself"
+                return f"Waiting for {name}, which {held[other].label_for(me)} {use}."
+        for other in _excluding(key):
+            if other in ahead:
+                return f"Waiting for {name}, behind {ahead[other].label_for(me)}."
     return ""
 
 
-def acquirable_keys(composition: Composition, held: Collection[str], own: Mapping[int, int]) -> set[str] | None:
-    """Return the keys that a run acquires, with the first free ones of each host's `own` GPUs; None if too few are."""
-    keys = {key for key in resource_keys(composition) if not key.endswith(f"/{LOCAL_GPU_KEY}")}
-    for share in composition.shares:
-        free = _free_local_gpus(share, held, own)
+def acquirable_keys(needs: RunNeeds, held: Collection[str]) -> set[str] | None:
+    """Return the keys that a run acquires, with the first free of its hosts' own GPUs; None if any is taken."""
+    if any(other in held for key in needs.places for other in _excluding(key)):
+        return None
+    keys = {key for key in needs.keys if not key.endswith(f"/{LOCAL_GPU_KEY}")}
+    for share in needs.composition.shares:
+        free = _free_local_gpus(share, held, needs.own_gpus)
         if free is None:
             return None
         keys |= free
     return keys
+
+
+def _excluding(key: str) -> tuple[str, ...]:
+    """Return the keys of a place that exclude this one: who shares it excludes only who has it to itself."""
+    place = key.removesuffix(SHARED_SUFFIX)
+    return (place,) if key != place else (place, place + SHARED_SUFFIX)
 
 
 def _free_local_gpus(share: HostShare, held: Collection[str], own: Mapping[int, int]) -> set[str] | None:

@@ -17,6 +17,7 @@ from django.utils import timezone
 from benchmarks.runs import execution
 from benchmarks.runs.attachment import attach_devices, restore_devices
 from benchmarks.runs.claims import RunClaim, RunFailed, holds_acquire, queue_status
+from benchmarks.runs.isolation import run_overlaps
 from benchmarks.runs.models import Run, run_changed
 from benchmarks.runs.results import summarise, traffic_record
 from core.claims import ClaimLost, unclaimed
@@ -93,7 +94,9 @@ def _collect_results(claim: RunClaim) -> None:
         return
     try:
         traffic_record(claim.run)
-        claim.write(results=msgspec.to_builtins(summarise(claim.run)))
+        claim.write(
+            results=msgspec.to_builtins(summarise(claim.run)), overlaps=msgspec.to_builtins(run_overlaps(claim.run))
+        )
         failpoint("run.results.stored")
     except (ClaimLost, OperationalError, InterfaceError):
         raise

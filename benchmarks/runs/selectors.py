@@ -34,7 +34,7 @@ SORT_FIELDS: Final = {
 CSV_COLUMNS: Final = (
     "id", "title", "workload", "preset", "state", "provenance", "executor", "host", "devices", "precision", "strategy",
     "global_batch", "step_seconds_median", "step_seconds_p5", "step_seconds_p95", "samples_per_second", "person",
-    "queued_at", "started_at", "finished_at", "trouble", "sentence", "spec_hash",
+    "queued_at", "started_at", "finished_at", "trouble", "sentence", "spec_hash", "overlapped",
 )  # fmt: skip
 
 
@@ -163,6 +163,7 @@ def run_row(run: Run) -> tuple[object, ...]:
         run.trouble,
         run.error or run.sentence,
         run.spec_hash,
+        bool(run.overlaps),
     )
 
 

@@ -61,7 +61,9 @@ def run_create(
     spec, composition, executor = request.spec, request.composition, request.executor
     with attempt(Action.RUN_CREATE, actor=person, target=Target("run", name=_clean_title(request.title))) as act:
         require_composer(person, "run anything")
-        more = (request.title, request.limit_seconds, request.keep_composed, request.exercise)
+        more: tuple[Any, ...] = (request.title, request.limit_seconds, request.keep_composed, request.exercise)
+        if request.may_share is not None:  # requests with a key were recorded without it
+            more += (request.may_share,)
         digest = request_digest("run", spec.hash, composition.as_json(), executor, *more)
         if known := find_replayed(Run, person, idempotency_key, digest):
             return known
@@ -93,6 +95,7 @@ def run_create(
                     topology=msgspec.to_builtins(topology),
                     limit_seconds=request.limit_seconds,
                     keep_composed=request.keep_composed,
+                    may_share=request.is_sharing,
                     sweep_id=sweep_id,
                     position=position,
                     point=dict(point or {}),
@@ -181,6 +184,7 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
                 limit_seconds=run.limit_seconds,
                 # A sweep restores the devices of its runs; a run outside of it, or after it, restores its own.
                 keep_composed=run.keeps_devices or (sweep is not None and run.keep_composed),
+                may_share=run.may_share,
                 exercise=run.exercise,
             )
             again = run_create(

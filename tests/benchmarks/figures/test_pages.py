@@ -278,6 +278,13 @@ def test_a_run_without_series_or_results_is_left_out_and_told_of(client: Client,
     assert "Not available for these runs" in page(client, "loss/", run=failed.pk)
 
 
+def test_a_chart_names_the_runs_in_it_that_were_not_alone(client: Client, study: list[Run]) -> None:
+    Run.objects.filter(pk=study[1].pk).update(overlaps=[{"shared": ["host"], "seconds": 3.0}], title="Met another")
+    says = "1 run was not alone on its host and links: ‘Met another’."
+    assert says in page(client, "step-time/", run=[one.pk for one in study[:2]])
+    assert says not in page(client, "step-time/", run=study[0].pk)
+
+
 def test_imported_runs_alone_are_drawn_as_imported(client: Client, bob: User) -> None:
     two = topology(local=2)
     tables = {"bandwidth": pairs(two)}

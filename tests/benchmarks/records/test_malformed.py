@@ -75,6 +75,8 @@ WRONG: list[tuple[Callable[[Lines], Any], int, str, str]] = [
     (put("0.error", "a\x00b"), 1, "error", "cannot be kept"),
     (put("0.source.chain", "abc"), 1, "source.chain", "list"),
     (put("0.source.provenance", "true"), 1, "source.provenance", "one of"),
+    (put("0.source.overlaps", [{"shared": ["desk"], "seconds": 1}]), 1, "source.overlaps[0].shared[0]", "desk"),
+    (put("0.source.overlaps", "all day"), 1, "source.overlaps", "list"),
     (drop("0.title"), 1, "title", "missing"),
     (put("1.values", [1, 2]), 2, "values", "3 times and 2 values"),
     (put("1.values", [1, 2, "3"]), 2, "values[2]", "number"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -105,6 +107,23 @@ def test_an_imported_run_keeps_what_it_was_and_shows_as_imported(tenant: Tenant,
     (third,) = records_import(person=member, content=content(again)).new
     assert third.source["provenance"] == "measured"
     assert [one["provenance"] for one in third.source["chain"]] == ["measured", "imported"]
+
+
+@pytest.mark.django_db
+def test_that_a_run_was_not_alone_goes_along_without_whom_it_met(tenant: Tenant, member: User) -> None:
+    met = {"shared": ["host", "switch"], "seconds": 12.5}
+    run = ended_run(tenant, overlaps=[{**met, "run": str(uuid4())}])
+    header = lines_of(exported(member, run))[0]
+    assert header["source"] == {"overlaps": [met]}
+    assert "overlaps" not in lines_of(exported(member, ended_run(tenant)))[0]["source"]
+    # A record that names one of this site's runs is believed that it was not alone, and nothing else.
+    header |= {"id": "theirs", "title": "Theirs"}
+    header["source"]["overlaps"][0]["run"] = str(run.pk)
+    end = {"kind": "end", "run": "theirs", "lines": 1}
+    (made,) = records_import(person=member, content=content("\n".join(map(json.dumps, (header, end))))).new
+    made.refresh_from_db()
+    assert made.overlaps == [met]
+    assert lines_of(exported(member, made))[0]["source"]["overlaps"] == [met]
 
 
 @pytest.mark.django_db

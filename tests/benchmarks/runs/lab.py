@@ -43,12 +43,12 @@ class Lab:
         )
 
     def ask(self, composition: Composition, *, workload: str = "resnet50", **more: Any) -> Run:
-        """Ask for a run of a few quick steps."""
+        """Ask for a run of a few quick steps; unless said otherwise, it may share its host."""
         count = composition.local_gpus + len(composition.devices)
         given = {"devices": max(1, count), "backend": "cuda", "steps": 12, "batch": 16, **more.pop("given", {})}
         spec = spec_of(workload, "custom", given)
         person = more.pop("person", self.person)
-        request = RunRequest(spec=spec, composition=composition, **{"executor": "simulated", **more})
+        request = RunRequest(spec=spec, composition=composition, **{"executor": "simulated", "may_share": True, **more})
         return run_create(person=person, request=request)
 
 

@@ -124,7 +124,7 @@ def test_a_run_is_its_tenants_and_a_repeat_with_the_same_key_is_the_same_run(lab
 
 def test_a_request_without_an_exercise_has_the_digest_that_earlier_versions_recorded(lab: Lab) -> None:
     place = lab.place(1)
-    run = lab.ask(place)
+    run = lab.ask(place, may_share=None)
     asked = ("run", run.spec_hash, place.as_json(), "simulated", "", 3600.0, False, None)
     assert run.request_digest == request_digest(*asked)
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+from django.test import Client
 from django.utils import timezone
 from msgspec.structs import replace
 
@@ -153,6 +154,29 @@ def test_one_run_has_a_device_and_the_others_wait_in_their_order(lab: RunningLab
     again = run_retry(person=lab.person, run=second)
     assert (again.repeat_of_id, again.spec_hash) == (second.pk, second.spec_hash)
     assert ended(again).state == "completed"
+
+
+def test_runs_follow_each_other_on_a_host_or_note_that_they_did_not(lab: RunningLab) -> None:
+    first, second = (lab.ask(lab.place(slot), title=f"run {slot}", may_share=False) for slot in (1, 2))
+    until(first, in_state("running"))
+    assert Run.objects.get(pk=second.pk).sentence == f"Waiting for {lab.host.name}, which ‘run 1’ has to itself."
+    first, second = ended(first), ended(second)
+    assert first.ended_at <= second.started_at
+    assert [first.overlaps, second.overlaps] == [[], []]
+
+    long = lab.ask(lab.place(1), title="long", given=ENDLESS)
+    short = lab.ask(lab.place(2), title="short", given={"steps": 60})
+    until(long, in_state("running"))
+    short = ended(short)
+    client = Client()
+    client.force_login(lab.person)
+    page = client.get(f"/benchmarks/runs/{short.pk}/").content.decode()
+    assert "used the same host, the same uplink and the same switch for" in " ".join(page.split())
+    run_cancel(person=lab.person, run=long)
+    noted = {run.title: run.overlaps for run in (short, ended(long))}
+    assert [one["run"] for one in noted["short"]] == [str(long.pk)]
+    assert [one["run"] for one in noted["long"]] == [str(short.pk)]
+    assert noted["short"][0]["seconds"] == pytest.approx(noted["long"][0]["seconds"], abs=0.2)
 
 
 def test_a_worker_that_dies_is_followed_by_another_and_nothing_is_told_twice(lab: RunningLab) -> None:
