@@ -300,7 +300,7 @@ def load_run_data(runs: Sequence[Run]) -> list[RunData]:
             topology=_converted(run.topology, Topology),
             software=run.software,
             summary=_converted(run.results, Summary) or Summary(),
-            host=run.host.name if run.host else "",
+            host=run.host_names,
             queued_at=run.queued_at,
             is_overlapped=bool(run.overlaps),
             keys=frozenset(keys[run.pk]),

@@ -168,7 +168,7 @@ def _stages(run: Run, recorded: Mapping[str, Any]) -> tuple[RunStage, ...]:
             plan=run.plan,
         ),
         RunStage(
-            name=_("Run on {host}", host=run.host.name) if run.host is not None else _("Run"),
+            name=_("Run on {host}", host=run.host_names) if run.host is not None else _("Run"),
             state=host,
             seconds=_seconds_between(run.started_at, run.ended_at),
             sentence=run.sentence or " ".join(phases[-1:]) if host == "running" else "",

@@ -97,11 +97,12 @@ class DrawerFields:
 @dataclass(frozen=True, kw_only=True)
 class HostFields:
     """The form fields of a host. `lost` has a sentence for each selected GPU that is unavailable, `lost_drive` one for
-    the drive.
+    the drive. `is_other`: the run is on this host, too, together with the chosen one.
     """
 
     host: HostChoice
     chosen: bool
+    is_other: bool
     local: str
     cpu_used: str
     drive_used: str
@@ -110,6 +111,16 @@ class HostFields:
     storage: str
     lost: tuple[str, ...]
     lost_drive: str
+
+    @property
+    def other_name(self) -> str:
+        """The name of the checkbox by which the run is on this host, too."""
+        return f"with-{self.host.id}"
+
+    @property
+    def offers_other(self) -> bool:
+        """Whether the host may be a further one: its agent names an address for that."""
+        return self.is_other or (self.host.trainer is not None and bool(self.host.trainer.address))
 
     @property
     def wrong(self) -> dict[str, str]:
@@ -153,6 +164,7 @@ def host_fields(host: HostChoice, given: Mapping[str, str], *, chosen: bool) -> 
     return HostFields(
         host=host,
         chosen=chosen,
+        is_other=not chosen and bool(given.get(f"with-{host.id}")),
         local=given.get(f"local-{host.id}", "") or "0",
         cpu_used=host.held.get(f"host/{host.id}/cpu", ""),
         drive_used=host.held.get(f"host/{host.id}/drive", ""),

@@ -15,7 +15,7 @@ from benchmarks.runs.choices import DeviceChoice, HostChoice
 from benchmarks.runs.device_selection import MAX_DIGITS, OWN_DRIVE_CHOICE, HostFields, host_fields
 from benchmarks.runs.models import EXERCISE_SUFFIX, Run
 from benchmarks.runs.requests import COMMAND_WORKLOAD, CUSTOM_PRESET, EXECUTORS, RunRequest, spec_for_composition
-from benchmarks.runs.rules import Composition
+from benchmarks.runs.rules import Composition, HostShare
 from benchmarks.runs.services import default_title
 from benchmarks.runs.topology import composition_topology, recorded_topology
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
@@ -123,6 +123,15 @@ class RunForm:
         return self.given.get("may_share", "on" if self.workload.name == COMMAND_WORKLOAD else "") == "on"
 
     @property
+    def others(self) -> tuple[HostFields, ...]:
+        """The further hosts of a run over several."""
+        return tuple(one for one in self.parts if one.is_other)
+
+    @property
+    def offers_others(self) -> bool:
+        return self.workload.family != "command" and sum(one.offers_other for one in self.parts) > 1
+
+    @property
     def basic_fields(self) -> tuple[RunFormField, ...]:
         common = [one for one in COMMON_PARAMETERS if one.name in BASIC_FIELDS]
         return tuple(self._field(one) for one in (*common, *self.workload.parameters))
@@ -209,28 +218,38 @@ class RunForm:
     def _composition(self, part: HostFields) -> tuple[Composition, dict[str, str]]:
         """Return the composition, and its errors by field."""
         drive = next((line for line in part.drives if line.chosen), None)
-        devices = {line.device.id: line.chosen for line in ([] if self.on_cpu else part.gpus) if line.chosen}
+        wrong = {DRIVE_FIELDS[0]: part.lost_drive} if part.lost_drive else {}
+        local, devices = self._host_gpus(part, wrong)
         if drive is not None:
             devices[drive.device.id] = drive.chosen
-        wrong = {DRIVE_FIELDS[0]: part.lost_drive} if part.lost_drive else {}
-        local = 0
-        if not self.on_cpu:
-            wrong |= part.wrong
-            if part.lost:
-                wrong[DEVICE_FIELDS[0]] = joined(part.lost)
-            if part.local.isascii() and part.local.isdecimal() and len(part.local) <= MAX_DIGITS:
-                local = int(part.local)
-            else:
-                wrong["local_gpus"] = _("Enter a whole number of GPUs.")
+        others = []
+        for other in self.others:
+            own, attached = self._host_gpus(other, wrong)
+            others.append(HostShare(host=other.host.id, local_gpus=own, devices=attached))
         place = Composition(
             host=part.host.id,
             local_gpus=local,
             devices=devices,
+            others=tuple(others),
             storage=drive.device.id if drive is not None else None,
             own_drive=part.storage == OWN_DRIVE_CHOICE,
             cpu=self.on_cpu,
         )
         return place, wrong
+
+    def _host_gpus(self, part: HostFields, wrong: dict[str, str]) -> tuple[int, dict[int, int]]:
+        """Return the number of a host's own GPUs, and chassis GPUs with their host ports; add what is wrong."""
+        if self.on_cpu:
+            return 0, {}
+        wrong |= part.wrong
+        if part.lost:
+            wrong[DEVICE_FIELDS[0]] = joined(part.lost)
+        local = 0
+        if part.local.isascii() and part.local.isdecimal() and len(part.local) <= MAX_DIGITS:
+            local = int(part.local)
+        else:
+            wrong["local_gpus"] = _("Enter a whole number of GPUs.")
+        return local, {line.device.id: line.chosen for line in part.gpus if line.chosen}
 
     def _places(self) -> dict[str, tuple[str, str]]:
         """Return the label and element id of the fields that are not parameters of a workload."""
@@ -247,7 +266,8 @@ class RunForm:
             "local_gpus": (_("GPUs of its own"), f"local-{host}"),
             **dict.fromkeys(DEVICE_FIELDS, ("", first or f"where-{where}")),
             **dict.fromkeys(DRIVE_FIELDS, ("", f"storage-{host}")),
-            **{name: ("", name) for name in (part.wrong if part is not None else {})},
+            "other_hosts": (_("Together with"), "together"),
+            **{name: ("", name) for one in self.parts if one.chosen or one.is_other for name in one.wrong},
         }
 
     def _first_error(self, names: tuple[str, ...]) -> str:
@@ -310,9 +330,12 @@ def _watched_steps(form: RunForm) -> str:
 def _own_title(run: Run) -> str:
     """Return the title that a person gave to a run; '' for the one that says what it is: a changed run has another."""
     title, topology = run.title.removesuffix(EXERCISE_SUFFIX), recorded_topology(run)
-    workload, host = CATALOGUE.get(run.workload), run.host.name if run.host else ""
+    workload = CATALOGUE.get(run.workload)
     is_default = (
-        run.executor and workload and topology and title == default_title(workload, run.specification(), topology, host)
+        run.executor
+        and workload
+        and topology
+        and title == default_title(workload, run.specification(), topology, run.host_names)
     )
     return "" if is_default else title
 
@@ -326,7 +349,6 @@ def run_form_from(hosts: tuple[HostChoice, ...], run: Run) -> RunForm:
         "executor": run.executor,
         "host": str(composition.host),
         "where": "cpu" if composition.cpu else "gpu",
-        f"local-{composition.host}": str(composition.local_gpus),
         "limit": f"{run.limit_seconds / SECONDS_A_MINUTE:g}",
         **_device_values(composition),
         **{
@@ -344,7 +366,10 @@ def run_form_from(hosts: tuple[HostChoice, ...], run: Run) -> RunForm:
 
 def _device_values(composition: Composition) -> dict[str, str]:
     host, storage = composition.host, composition.storage
-    fields = {f"device-{host}-{pk}": str(port) for pk, port in composition.devices.items() if pk != storage}
+    fields = {f"with-{one.host}": "on" for one in composition.others}
+    for share in composition.shares:
+        fields[f"local-{share.host}"] = str(share.local_gpus)
+        fields |= {f"device-{share.host}-{pk}": str(port) for pk, port in share.devices.items() if pk != storage}
     if storage is not None:
         fields |= {f"storage-{host}": str(storage), f"port-{host}-{storage}": str(composition.devices[storage])}
     elif composition.own_drive:

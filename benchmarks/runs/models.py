@@ -159,8 +159,8 @@ class Run(models.Model):
 
     @property
     def host_names(self) -> str:
-        """The names of its hosts that are still known: 'node-a + node-b'."""
-        return host_names(one.host for one in self.all_nodes() if one.host is not None)
+        """The name of its host, of several 'node-a + node-b', those after the first as recorded; '' without one."""
+        return "" if self.host is None else " + ".join((self.host.name, *self.topology.get("other_hosts", ())))
 
     @property
     def exercise(self) -> dict[str, Any]:

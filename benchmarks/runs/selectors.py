@@ -13,7 +13,7 @@ from django.db.models import Count, Q, QuerySet
 
 from accounts.models import User
 from accounts.visibility import visible_or_404
-from benchmarks.runs.models import Run
+from benchmarks.runs.models import Run, RunNode
 from benchmarks.runs.results import Summary, summary_of
 from benchmarks.workloads.catalogue import CATALOGUE
 from benchmarks.workloads.definitions import Workload
@@ -87,7 +87,8 @@ def run_list(person: User, filters: RunFilter) -> QuerySet[Run]:
     elif filters.state:
         rows = rows.filter(state=_validated_choice(filters.state, [*Run.State.values, *STATE_GROUPS], "state"))
     if filters.host:
-        rows = rows.filter(host=_parse_number(filters.host, "host"))
+        host = _parse_number(filters.host, "host")
+        rows = rows.filter(Q(host=host) | Q(pk__in=RunNode.objects.filter(host=host).values("run")))
     if filters.sweep:
         rows = rows.filter(sweep=_parse_uuid(filters.sweep, "sweep"))
     equal = {
@@ -104,7 +105,7 @@ def running_runs(person: User) -> Iterator[RunningWork]:
     """Yield the runs that have begun and not ended, as far as a person may see them."""
     going = Run.objects.visible_to(person).open().exclude(state=Run.State.QUEUED).select_related("host")
     for run in going.order_by("queued_at"):
-        note = " · ".join(filter(None, (run.get_state_display(), run.host.name if run.host else "")))
+        note = " · ".join(filter(None, (run.get_state_display(), run.host_names)))
         yield RunningWork(state=run.state, title=run.title, note=note, page="runs:run", pk=run.pk)
 
 
@@ -149,7 +150,7 @@ def run_row(run: Run) -> tuple[object, ...]:
         run.state,
         run.provenance,
         run.executor,
-        run.host.name if run.host is not None else "",
+        run.host_names,
         spec.get("devices", ""),
         spec.get("precision", ""),
         spec.get("strategy", ""),

@@ -86,7 +86,7 @@ def runs(request: HttpRequest) -> HttpResponse:
     person = person_of(request)
     filters, error = RunFilter.of(request.GET.dict()), ""
     try:
-        rows = run_list(person, filters)
+        rows = run_list(person, filters).prefetch_related("nodes")
     except Invalid as refused:
         error, rows = refused.sentence, Run.objects.none()
     page = Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page"))

@@ -7,9 +7,17 @@ import { describeGpus, executorBlocker, takingOrder } from "./run-choice.js";
 const workloadForm = document.querySelector("[data-what]");
 const form = document.querySelector("[data-run-form]");
 // Where it runs stays as it was chosen when another workload is shown.
-const KEPT = /^(host|where|executor|title|limit|keep_composed|(local|device|port|storage)-\d+(-\d+)?)$/;
+const KEPT = /^(host|where|executor|title|limit|keep_composed|(with|local|device|port|storage)-\d+(-\d+)?)$/;
 const value = (name) => form.querySelector(`input[name="${name}"]:checked`)?.value ?? "";
-const hostPart = () => form.querySelector(`[data-host="${value("host")}"]`);
+const otherBoxes = () => [...form.querySelectorAll("[data-other]")];
+/** The hosts of the run: the chosen one, and those that it is on, too. */
+const hostsOfRun = () => [
+  value("host"),
+  ...otherBoxes()
+    .filter((box) => box.checked && box.dataset.other !== value("host"))
+    .map((box) => box.dataset.other),
+];
+const hostParts = () => hostsOfRun().flatMap((host) => form.querySelector(`[data-host="${host}"]`) ?? []);
 const portChoice = (box) => form.querySelector(`select[data-port-of="${box.name}"]`);
 const portOf = (box) => portChoice(box)?.value ?? box.value;
 const boxesOf = (part) => [...part.querySelectorAll("[data-gpu]:not(:disabled)")];
@@ -72,17 +80,23 @@ function summary(part) {
   };
   const sentence =
     value("where") === "cpu" ? _("On the CPU of {host}.", { host: host.name }) : describeGpus(host, gpus);
-  const drive = part.querySelector('input[name^="storage-"]:checked')?.dataset.drive;
+  const drive = part.querySelector('[data-first]:not([hidden]) input[name^="storage-"]:checked')?.dataset.drive;
   return drive ? [sentence, _("Data from {drive}.", { drive })].join(" ") : sentence;
 }
 
 function showExecutors() {
   const radios = [...form.querySelectorAll('input[name="executor"]')];
-  const run = { isCommand: form.dataset.family === "command", onCpu: value("where") === "cpu" };
-  const chosen = form.querySelector('input[name="host"]:checked');
-  const host = chosen && { ...chosen.dataset, name: hostPart()?.dataset.hostName };
+  const hosts = hostParts().map((part) => ({
+    ...form.querySelector(`input[name="host"][value="${part.dataset.host}"]`).dataset,
+    name: part.dataset.hostName,
+  }));
+  const run = {
+    isCommand: form.dataset.family === "command",
+    onCpu: value("where") === "cpu",
+    isOverSeveral: hosts.length > 1,
+  };
   for (const radio of radios) {
-    const why = executorBlocker(radio.value, run, host);
+    const why = hosts.map((host) => executorBlocker(radio.value, run, host)).find(Boolean) ?? "";
     const place = radio.closest("label").querySelector("[data-unoffered]");
     radio.disabled = why !== "";
     place.textContent = why;
@@ -95,23 +109,25 @@ function showExecutors() {
 }
 
 function show() {
-  const [host, where] = [value("host"), value("where")];
-  for (const part of form.querySelectorAll("[data-host], [data-on]")) {
-    part.hidden = (part.dataset.host ?? host) !== host || (part.dataset.on ?? where) !== where;
+  const [hosts, where] = [hostsOfRun(), value("where")];
+  for (const part of form.querySelectorAll("[data-host], [data-on], [data-first]")) {
+    const { host = hosts[0], on = where, first = hosts[0] } = part.dataset;
+    part.hidden = !hosts.includes(host) || on !== where || first !== hosts[0];
   }
+  for (const box of otherBoxes()) box.closest("label").hidden = box.dataset.other === hosts[0];
   for (const drawer of form.querySelectorAll("[data-drawer]")) showNumbers(drawer);
   showExecutors();
-  const part = hostPart();
   const place = form.querySelector("[data-sum]");
-  const sentence = part ? summary(part) : "";
+  const sentence = hostParts().map(summary).join(" ");
   if (place.textContent !== sentence) place.textContent = sentence;
 }
 
 /** Copy the choice of a place into the form that shows another workload. */
 function copyChoice() {
-  const host = hostPart();
+  const hosts = hostParts();
   for (const [name, entry] of new FormData(form)) {
-    const isElsewhere = host && form.elements[name]?.closest?.("[data-host]") && !host.contains(form.elements[name]);
+    const part = form.elements[name]?.closest?.("[data-host]");
+    const isElsewhere = hosts.length && part && !hosts.includes(part);
     const isIdle =
       name.startsWith("port-") && !form.querySelector(`[name="${name}"]`).closest("li").querySelector("input").checked;
     if (!KEPT.test(name) || isElsewhere || isIdle) continue;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.urls import reverse
 from django.utils import timezone
 from msgspec.structs import replace
 
 from accounts.models import User
+from benchmarks.runs.documents import parse_run_file, run_file
 from benchmarks.runs.models import Hold, Run
 from benchmarks.runs.recording import log_tail, series_of, series_values
 from benchmarks.runs.requests import RunRequest
@@ -27,6 +30,7 @@ from fabric.agents.services import agent_register
 from fabric.inventory.models import Chassis, Host
 from falconweb.testing import AgentProcess, SimulatorProcess
 from tests.benchmarks.runs.lab import RunningLab, ended, in_state, until
+from tests.benchmarks.runs.test_asking import client_of
 from tests.waiting import wait_for
 from tests.without import needs_torch
 
@@ -99,7 +103,11 @@ def lab(
 
 def test_two_hosts_train_what_two_processes_of_one_host_train(lab: TwoHosts) -> None:
     alone = ended(lab.train(replace(lab.both, others=())))
-    run = lab.train(lab.both)
+    client = client_of(lab.person)
+    given = {"workload": "mnist_cnn", "preset": "tiny", "host": lab.host.pk, "where": "cpu", "executor": "torch"}
+    answer = client.post("/benchmarks/runs/new/", {**given, "devices": 2, "limit": 5, f"with-{lab.second.pk}": "on"})
+    assert answer.status_code == 302, answer.context["form"].errors
+    run = Run.objects.get(pk=answer["Location"].split("/")[-2])
     assert run.title == "MNIST CNN, CPU, batch 8, node-a + node-b"
     until(run, in_state("running"))
     assert {f"host/{host.pk}/cpu" for host in (lab.host, lab.second)} == set(Hold.objects.values_list("key", flat=True))
@@ -117,6 +125,14 @@ def test_two_hosts_train_what_two_processes_of_one_host_train(lab: TwoHosts) -> 
     assert summary.exposed_seconds is not None
     assert observations(lab.person) == []
     assert not Hold.objects.exists()
+    page = client.get(answer["Location"]).content.decode()
+    for host in (lab.host, lab.second):
+        assert f'{reverse("fabric:host", args=[host.pk])}">{host.name}</a>' in page
+        found = client.get(f"/api/v1/benchmarks/runs/?host={host.pk}").json()["results"]
+        assert str(run.pk) in {one["id"] for one in found}
+    assert parse_run_file(run_file(run)).composition == lab.both
+    again = client.get(f"/benchmarks/runs/new/?again={run.pk}").content.decode()
+    assert re.search(rf'name="with-{lab.second.pk}"[^>]*checked', again)
     # Nothing of it is left on either host.
     wait_for(
         lambda: not any((agent.log.parent / "runs" / str(run.pk)).exists() for agent in (lab.agent, lab.second_agent))
