@@ -92,7 +92,11 @@ def _source_sentence(what: str, usual: UsualTime) -> str:
     time = format_duration(usual.seconds)
     if not usual.count:
         return _("{what} takes {time}: assumed, as there is no history here.", what=what, time=time)
-    return _("{what} takes {time}, the median of {count} here.", what=what, time=time, count=usual.count)
+    # No count: it would tell what others did.
+    return _(
+        "{what} takes {time} here, with 90 % {low} to {high}.",
+        what=what, time=time, low=format_duration(usual.low), high=format_duration(usual.high),
+    )  # fmt: skip
 
 
 def _energy_sentence(candidate: RunCandidate, joules: Mapping[str, float]) -> str:

@@ -9,6 +9,7 @@ from django.db.models import Q
 from accounts.models import User
 from benchmarks.model.reference_data import LOCAL_STORAGE
 from benchmarks.model.topology import Storage
+from benchmarks.recommend.history import chassis_power, site_times
 from benchmarks.recommend.pool import DeviceClass, FreeDevice, HostPool, RecommendationPool
 from benchmarks.runs.choices import chassis_unavailable_reason
 from benchmarks.runs.models import Hold
@@ -90,6 +91,8 @@ def recommendation_pool(person: User) -> RecommendationPool:
         uplinks={port.pk: link_of(port.port) for port in ports},
         modes=frozenset(drawers_changeable(person, [one.id for one in drawers if one.id is not None])),
         places={row.pk: f"{row.chassis.name}/drawer {row.number}" for row in named},
+        times=site_times(),
+        power=chassis_power(drawers),
     )
 
 

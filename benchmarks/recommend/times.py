@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import log
+from math import exp, log
 from typing import Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from fabric.plans.rules import StepKind
 
 MIN_SAMPLES: Final = 3  # fewer do not show the usual time
 NORMAL_80_WIDTH: Final = 2.563  # standard deviations of a normal distribution between its 10th and 90th percentile
+NORMAL_90_HALF: Final = 1.645  # standard deviations from its median to its 95th percentile
 MIN_TIME_SPREAD: Final = 0.05
 MIN_SECONDS: Final = 0.01
 UNDONE_BY: Final[Mapping[StepKind, StepKind]] = {"attach": "detach", "detach": "attach"}  # the others by themselves
@@ -37,6 +38,15 @@ class UsualTime:
     seconds: float
     spread: float
     count: int = 0
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval that holds nine of ten."""
+        return self.seconds * exp(-self.spread * NORMAL_90_HALF)
+
+    @property
+    def high(self) -> float:
+        return self.seconds * exp(self.spread * NORMAL_90_HALF)
 
 
 # Assumed, since neither the published experiment nor a data sheet has a figure: the switch changes its zone and the

@@ -11,8 +11,8 @@ from django.conf import settings
 
 from core.errors import Unavailable
 from core.language import _
-from telemetry.live.fleet import REDIS_TIMEOUT_SECONDS, PlacedOwners, catalogue_places
-from telemetry.live.frames import CATALOGUES_PER_BATCH, series_indexes, stored_frame
+from telemetry.live.fleet import REDIS_TIMEOUT_SECONDS, PlacedOwners, SeriesPlaces, catalogue_places
+from telemetry.live.frames import CATALOGUES_PER_BATCH, Frame, series_indexes, stored_frame
 
 
 def newest_values(chassis: Collection[int]) -> dict[str, dict[int, float]]:
@@ -23,7 +23,18 @@ def newest_values(chassis: Collection[int]) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {"temp": {}, "use": {}, "traffic": {}}
     if not chassis:
         return found
-    ids = list(chassis)
+    frames, places = _frames(list(chassis))
+    for pk, own in places.items():
+        values = frames[pk].values.tolist()
+        if len(values) == own.count:
+            _add_greatest(found["temp"], own.devices["temperature_celsius"], values)
+            _add_greatest(found["use"], own.devices["utilisation_percent"], values)
+            _add_greatest(found["traffic"], own.traffic, values, factor=1e-9)
+    return found
+
+
+def _frames(ids: list[int]) -> tuple[dict[int, Frame], dict[int, SeriesPlaces]]:
+    """Return the newest frames of chassis and the places in them; raises Unavailable without Redis."""
     try:
         with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=REDIS_TIMEOUT_SECONDS) as client:
             raws = client.mget([f"live:frame:{pk}" for pk in ids])
@@ -31,12 +42,28 @@ def newest_values(chassis: Collection[int]) -> dict[str, dict[int, float]]:
             places = catalogue_places(client, {pk: frame.revision for pk, frame in frames.items()})
     except (redis.RedisError, OSError) as error:
         raise Unavailable(_("The newest readings are not available now: Redis does not answer.")) from error
+    return frames, places
+
+
+def newest_base_watts(devices: Mapping[int, Collection[int]]) -> dict[int, float]:
+    """Return the power of each chassis less that of its devices, W; `devices` are the ids of those in it.
+
+    Chassis that do not report their own power and that of each of these devices are left out; so are all without Redis.
+    """
+    found: dict[int, float] = {}
+    try:
+        frames, places = _frames(list(devices))
+    except Unavailable:
+        return found
     for pk, own in places.items():
         values = frames[pk].values.tolist()
-        if len(values) == own.count:
-            _add_greatest(found["temp"], own.devices["temperature_celsius"], values)
-            _add_greatest(found["use"], own.devices["utilisation_percent"], values)
-            _add_greatest(found["traffic"], own.traffic, values, factor=1e-9)
+        power: dict[int, float] = {}
+        if own.watts is None or len(values) != own.count:
+            continue
+        _add_greatest(power, own.devices["power_watts"], values)
+        base = values[own.watts] - sum(power.values())
+        if set(devices[pk]) <= power.keys() and base > 0:  # False for NaN
+            found[pk] = base
     return found
 
 

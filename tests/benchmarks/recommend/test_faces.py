@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from django.core.management import call_command
 from django.test import Client
@@ -18,10 +20,10 @@ from accounts.models import Role, Tenant, User
 from benchmarks.recommend.chart import CHART_WIDTH, MAX_TICKS, throughput_chart
 from benchmarks.recommend.pool import PoolError, read_pool
 from benchmarks.recommend.selectors import recommendation_pool
-from benchmarks.runs.models import Hold, Run
+from benchmarks.runs.models import Chunk, Hold, Run, Series
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot
-from fabric.operations.models import Plan
+from fabric.operations.models import Operation, Plan
 from tests.benchmarks.recommend.pools import drawer
 from tests.pages import page_text
 
@@ -120,10 +122,52 @@ def test_what_a_run_is_at_is_not_free(chassis: Chassis, boss: User) -> None:
         assert recommendation_pool(boss).gpus == sum(host.local_gpus for host in after.hosts.values())
 
 
+def test_the_history_of_the_site_says_how_long_composing_takes(chassis: Chassis, boss: User) -> None:
+    """Operations of one plan and drawer follow each other; what failed says nothing."""
+    row, now = Drawer.objects.get(), timezone.now()
+    plan = Plan.objects.create(title="four", requested_by_name="boss", state="done")
+
+    def operation(place: int, begin: float, end: float, **values: Any) -> None:
+        Operation.objects.create(
+            **{"kind": "attach", "state": "done", "plan": plan, "chassis": chassis, "drawer": row, "position": place,
+               "requested_by_name": "boss", "started_at": now + timedelta(seconds=begin),
+               "finished_at": now + timedelta(seconds=end), **values}
+        )  # fmt: skip
+
+    assert recommendation_pool(boss).times.step("attach", chassis.pk, 4).count == 0
+    for number in range(4):
+        operation(number, 8.0 * number + 1.0, 8.0 * number + 8.0)  # a second apart
+    operation(9, 100.0, 900.0, state="failed")
+    operation(0, 1000.0, 1030.0, plan=None)
+    times = recommendation_pool(boss).times
+    together, alone = times.step("attach", chassis.pk, 4), times.step("attach", chassis.pk, 1)
+    assert (together.seconds, together.count) == (pytest.approx(8.0), 4)
+    assert alone.count == 5  # a single one is too few
+    said = ask(boss, limits={"gpus": "chassis", "least_devices": 3}).json()["candidates"][0]["reasons"]
+    assert any("Attaching a device takes 8 s here" in one for one in said)
+    assert any("A start takes 20 s: assumed" in one for one in said)
+    for seconds in (31.0, 33.0, 29.0):
+        run = Run.objects.create(
+            title="a run", workload="bert_large", provenance="measured", state="completed", started_at=now
+        )
+        series = Series.objects.create(run=run, key="phase/warmup")
+        at = np.array([now.timestamp() + seconds]).tobytes()
+        Chunk.objects.create(series=series, first=0, at=at, values=at)
+    assert recommendation_pool(boss).times.start("bert_large").seconds == pytest.approx(31.0)
+
+
+def test_a_slot_bears_its_share_of_the_chassis(chassis: Chassis, boss: User) -> None:
+    answer = ask(boss, limits={"gpus": "chassis", "least_devices": 3}).json()["candidates"][0]
+    share = 300 / 8 * answer["gpus"]  # a drawer of eight slots, and no reading
+    assert f"{answer['gpus']} slots in the chassis’ own power, {share:.0f} W" in " ".join(answer["reasons"])
+    hours = answer["job_hours"]["median"]
+    assert answer["energy_parts"]["chassis_kwh"] == pytest.approx(share * hours / 1000, rel=0.02)
+
+
 def test_the_pool_takes_as_many_queries_however_much_there_is(
     chassis: Chassis, boss: User, django_assert_max_num_queries: Any
 ) -> None:
-    with django_assert_max_num_queries(22):
+    with django_assert_max_num_queries(25):
         recommendation_pool(boss)
 
 

@@ -12,7 +12,7 @@ from django.conf import settings
 
 from core.errors import Unavailable
 from telemetry.live.frames import Frame, encode_key
-from telemetry.live.newest import newest_values
+from telemetry.live.newest import newest_base_watts, newest_values
 from tests.redis_keys import delete_keys
 
 ONE, OTHER, SILENT = 910001, 910002, 910003
@@ -57,6 +57,17 @@ def test_the_newest_values_are_the_greatest_of_each_device_and_port(client: redi
     assert newest_values([]) == {"temp": {}, "use": {}, "traffic": {}}
 
 
+def test_the_power_of_a_chassis_without_its_devices_needs_all_of_them(client: redis.Redis) -> None:
+    power = "power_watts"
+    publish(client, ONE, [("chassis", 0, power, 900.0), ("device", 1, power, 250.0), ("device", 2, power, 300.0)])
+    publish(client, OTHER, [("chassis", 0, power, 400.0), ("device", 3, power, 250.0), ("device", 4, power, np.nan)])
+    assert newest_base_watts({ONE: [1, 2], OTHER: [3], SILENT: [5]}) == {ONE: 350.0, OTHER: 150.0}
+    assert newest_base_watts({ONE: [1, 2, 9], OTHER: [3, 4]}) == {}  # the rest would be that of a device, too
+    publish(client, ONE, [("chassis", 0, power, np.nan), ("device", 1, power, 250.0)])
+    publish(client, OTHER, [("chassis", 0, power, 100.0), ("device", 3, power, 250.0)])
+    assert newest_base_watts({ONE: [1], OTHER: [3]}) == {}
+
+
 def test_a_frame_of_another_catalogue_has_no_values(client: redis.Redis) -> None:
     publish(client, ONE, [("device", 1, "temperature_celsius", 61.5)], revision=4)
     publish(client, OTHER, [("device", 3, "temperature_celsius", 40.0)])
@@ -70,5 +81,6 @@ def test_without_redis_it_says_so() -> None:
     try:
         with pytest.raises(Unavailable, match="Redis does not answer"):
             newest_values([ONE])
+        assert newest_base_watts({ONE: [1]}) == {}
     finally:
         settings.REDIS_URL = there
