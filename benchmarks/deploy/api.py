@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from typing import Any
 
@@ -14,13 +15,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.access import person_of
+from accounts.access import person_of, require_composer
 from accounts.audit.actions import Action
 from accounts.declaration import declare
 from benchmarks.deploy.deployment import MAX_REQUEST_BYTES
-from benchmarks.deploy.services import deployment_create
+from benchmarks.deploy.services import deployment_create, tuning_create
 from benchmarks.deploy.short_form import EXAMPLE
 from benchmarks.model import prediction_json
+from core.api.fields import IDEMPOTENCY_KEY, idempotency_key
 from core.api.requests import problem, refuse_parameters
 
 
@@ -82,7 +84,11 @@ DEPLOYMENT_SCHEMA = inline_serializer(
         "secrets": serializers.DictField(
             child=serializers.CharField(), help_text="Variables to set for the job, with where each was in the request"
         ),
+        "tuning": serializers.DictField(allow_null=True, help_text="Of the sweep that the request names; else null"),
     },
+)
+TUNING_SCHEMA = inline_serializer(
+    "DeploymentTuning", {"sweep": serializers.UUIDField(), "request": serializers.DictField()}
 )
 
 
@@ -106,9 +112,7 @@ class Deployments(APIView):
     def post(self, request: Request) -> Response:
         """Deploy a job: a request in MODAK's form or this site's own, of which nothing is kept."""
         refuse_parameters(request, ())
-        body: Any = request.data
-        text = body.decode("utf-8", "replace") if isinstance(body, bytes) else ""
-        made = deployment_create(person_of(request), text)
+        made = deployment_create(person_of(request), _text_of(request))
         return Response(
             {
                 "form": made.form,
@@ -120,8 +124,43 @@ class Deployments(APIView):
                 "prediction": None if made.prediction is None else prediction_json(made.prediction),
                 "why_not": made.why_not,
                 "secrets": made.secrets,
+                "tuning": None if made.tuning is None else asdict(made.tuning) | {"sentence": made.tuning.sentence},
             }
         )
 
 
-urlpatterns = [path("benchmarks/deployments/", Deployments.as_view(), name="deployments")]
+class DeploymentTuning(APIView):
+    """The tuning of a deployment."""
+
+    parser_classes = [DeploymentRequestParser]
+
+    @declare(audited_as=Action.SWEEP_CREATE)
+    @extend_schema(
+        operation_id="benchmarks_deployments_tune",
+        request=OpenApiTypes.OBJECT,
+        parameters=[IDEMPOTENCY_KEY],
+        examples=[OpenApiExample("This site's own form", value=EXAMPLE, request_only=True)],
+        responses={
+            202: OpenApiResponse(TUNING_SCHEMA, description="The sweep, and the request that takes its best setting"),
+            400: problem("Something in the request is wrong, or nothing can be tuned: the sentence says why"),
+        },
+    )
+    def post(self, request: Request) -> Response:
+        """Tune a deployment by a small sweep over what its files set, on its host; then deploy the returned request."""
+        person = person_of(request)
+        require_composer(person, "run anything")
+        refuse_parameters(request, ())
+        made = deployment_create(person, _text_of(request))
+        sweep, text = tuning_create(person, made, idempotency_key=idempotency_key(request))
+        return Response({"sweep": sweep.pk, "request": json.loads(text)}, status=202)
+
+
+def _text_of(request: Request) -> str:
+    body: Any = request.data
+    return body.decode("utf-8", "replace") if isinstance(body, bytes) else ""
+
+
+urlpatterns = [
+    path("benchmarks/deployments/", Deployments.as_view(), name="deployments"),
+    path("benchmarks/deployments/tune/", DeploymentTuning.as_view(), name="deployment_tuning"),
+]

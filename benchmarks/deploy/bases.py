@@ -53,7 +53,7 @@ BUILDS: Final = (
     PytorchBuild(
         version="2.8.0", image=WHEEL_IMAGE, architectures=("x86_64",), cuda="12.8", driver="525.60.13",
         capabilities=(7.5, 8.0, 8.6, 9.0, 10.0, 12.0),
-        source=f"{WHEEL_METADATA}; PyTorch, issue 157517 (architectures); {CUDA_12_DRIVER}",
+        source=f"{WHEEL_METADATA}; PyTorch, announced architectures of 2.8; {CUDA_12_DRIVER}",
     ),
     PytorchBuild(
         version="2.6.0", image=WHEEL_IMAGE, architectures=("x86_64",), cuda="12.4", driver="525.60.13",

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from msgspec.structs import replace as replace_struct
+
 from benchmarks.deploy.bases import BaseChoice, TargetFacts, choose_base
 from benchmarks.deploy.containers import ContainerPlan, apptainer_definition, copies_source, dockerfile
 from benchmarks.deploy.gains import (
@@ -22,15 +24,18 @@ from benchmarks.deploy.quoting import SHELL_OPERATORS, variable_references
 from benchmarks.deploy.redaction import RedactedRequest, redact_secrets
 from benchmarks.deploy.request import SCHEDULERS, DeploymentRequest, DeploymentTarget, FieldNote, FieldNotes, Scheduler
 from benchmarks.deploy.short_form import read_short
+from benchmarks.deploy.tuning import Tuning
 from benchmarks.model.calibration import Observation
 from benchmarks.model.prediction import TERM_LABELS, Prediction
 from benchmarks.model.topology import Topology
 from core.errors import FalconWebError, Invalid
 from core.language import _, _n, gettext_noop, joined
 from core.strict_json import InvalidDocument, loads_strict
+from hostwire.training import Spec
 
 MAX_REQUEST_BYTES: Final = 256 * 2**10
 RequestFormat = Literal["modak", "short"]
+MODAK_TRAINING: Final = "/job/optimisation/app_type-ai_training/ai_framework-pytorch"
 FILE_NAMES: Final = {
     "apptainer": ("container.def", gettext_noop("Apptainer definition")), "docker": ("Dockerfile", "Dockerfile"),
     "slurm": ("job.slurm", gettext_noop("Slurm script")), "torque": ("job.pbs", gettext_noop("Torque script")),
@@ -75,6 +80,18 @@ class Deployment:
     why_not: str
     secrets: Mapping[str, str]
     request: str
+    tuning: Tuning | None = None
+    tunable: TunableJob | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunableJob:
+    """What a tuning varies: a specification at a place, in the fields that files set and the request leaves open."""
+
+    spec: Spec
+    topology: Topology
+    place: DeploymentTarget
+    variable: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -99,11 +116,12 @@ def deploy(
     find_topology: Callable[[DeploymentTarget], Topology],
     find_observations: Callable[[], Sequence[Observation]] = tuple,
     find_facts: Callable[[DeploymentTarget], TargetFacts] = lambda _place: TargetFacts(),
+    find_tuning: Callable[[str], Tuning | None] = lambda _sweep: None,
 ) -> Deployment:
     """Return the deployment for a request in either form.
 
-    `find_topology` may raise FalconWebError; `find_facts` is asked of places that it found. Raises
-    DeploymentRequestError with a sentence for each wrong field.
+    `find_topology` and `find_tuning`, of the id of a sweep, may raise FalconWebError; `find_facts` is asked of places
+    that were found. Raises DeploymentRequestError with a sentence for each wrong field.
     """
     read = _parse_request(text)
     _refuse_persisted_secrets(read)
@@ -113,11 +131,16 @@ def deploy(
     reasons: list[str] = []
     if topology is not None:
         request, topology = _apply_devices(read, request, topology, reasons)
+    untuned = request
+    tuning = _find_tuning(read, request, find_tuning)
+    if tuning is not None and tuning.best is not None and request.spec is not None:
+        chosen = {name: value for name, value in tuning.best.values.items() if name not in request.fixed}
+        request = replace(request, spec=replace_struct(request.spec, **chosen), fixed=request.fixed | frozenset(chosen))
     read.refuse_errors()
     weighed = _evaluation(request, topology, find_observations)
     spec = weighed.spec or request.spec
     if weighed.does_not_fit and "batch" in request.fixed:
-        below = "" if read.form == "short" else "/job/optimisation/app_type-ai_training/ai_framework-pytorch"
+        below = "" if read.form == "short" else MODAK_TRAINING
         read.notes.note(f"{below}/batch", "refused", weighed.does_not_fit)
     read.refuse_errors()
     launch = launch_command(request, spec, topology.cores if topology is not None else None)
@@ -132,12 +155,48 @@ def deploy(
         files=tuple(_deployment_files(plan, launch, read.taken.names)),
         reasons=tuple(reasons),
         notes=tuple(read.notes.all),
-        gains=weighed.gains,
+        gains=tuple(_tuned_gain(one, tuning) for one in weighed.gains),
         prediction=weighed.prediction,
         why_not=weighed.why_not,
         secrets=dict(read.taken.names),
         request=read.redacted_json,
+        tuning=tuning,
+        tunable=_tunable(untuned, topology),
     )
+
+
+def _tuned_gain(gain: OptionGain, tuning: Tuning | None) -> OptionGain:
+    """Return a gain with the tuning as its reason, where the tuning chose it."""
+    if tuning is None or tuning.best is None or not gain.taken or gain.option not in tuning.best.values:
+        return gain
+    return replace(gain, why=_("Chosen by the tuning."))
+
+
+def _find_tuning(
+    read: _ParsedRequest, request: DeploymentRequest, find_tuning: Callable[[str], Tuning | None]
+) -> Tuning | None:
+    """Return the requested tuning; one of another job is refused."""
+    if not request.tuning:
+        return None
+    pointer = "/tuning" if read.form == "short" else f"{MODAK_TRAINING}/tuning"
+    try:
+        tuning = find_tuning(request.tuning)
+    except FalconWebError as error:
+        read.notes.note(pointer, "refused", error.sentence)
+        return None
+    spec = request.spec
+    if tuning is not None and (spec is None or (tuning.workload, tuning.devices) != (spec.workload, spec.devices)):
+        read.notes.note(pointer, "refused", _("This sweep tuned another workload, or another number of devices."))
+        return None
+    return tuning
+
+
+def _tunable(request: DeploymentRequest, topology: Topology | None) -> TunableJob | None:
+    """Return what a tuning would vary; None without a place and a workload."""
+    if request.spec is None or topology is None or request.place is None:
+        return None
+    variable = set_options(request, request.spec) - request.fixed
+    return TunableJob(spec=request.spec, topology=topology, place=request.place, variable=variable)
 
 
 def _parse_request(text: str) -> _ParsedRequest:

@@ -54,6 +54,7 @@ JOB_FIELDS: Final = (
     ("data", gettext_noop("Data"), gettext_noop("A folder, mounted at the same path."), False),
     ("image", gettext_noop("Image"), gettext_noop("The container's base."), False),
     ("framework_version", gettext_noop("PyTorch version"), gettext_noop("Such as 2.4.0."), False),
+    ("tuning", gettext_noop("Tuning"), gettext_noop("The id of the sweep whose best setting is taken."), False),
     ("architecture", gettext_noop("Architecture"), gettext_noop("Of the container."), False),
     ("driver", gettext_noop("NVIDIA driver"), gettext_noop("Of the host, such as 535.161.08."), False),
 )

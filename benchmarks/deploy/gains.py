@@ -21,7 +21,7 @@ from benchmarks.model.reference_data import PARAMETERS
 from benchmarks.model.topology import Topology
 from benchmarks.workloads.catalogue import workload_of
 from core.language import _, _n, joined
-from hostwire.training import Spec
+from hostwire.training import Precision, Spec
 
 DRAW_COUNT, DRAW_SEED = 400, 20201127
 LOW_QUANTILE, HIGH_QUANTILE = 0.05, 0.95
@@ -235,13 +235,10 @@ class _OptionEvaluator:
             )  # fmt: skip
 
     def _precision(self) -> Iterator[_TrainingOption]:
-        chosen, known = self.spec.precision, workload_of(self.spec.workload).precisions
+        chosen = self.spec.precision
         if self.spec.backend == "cpu" or (chosen == "fp32" and "precision" in self.fixed):
             return
-        models = [one.model.upper() for one in self.topology.accelerators]
-        has_bf16 = not any(old in model for model in models for old in NO_BF16)
-        mixed = [one for one in known if one == "fp16" or (one == "bf16" and has_bf16)]
-        for precision in mixed if chosen == "fp32" else [chosen]:
+        for precision in fast_precisions(self.spec, self.topology) if chosen == "fp32" else [chosen]:
             yield _TrainingOption(
                 name="precision", title=_("Mixed precision"), value=precision, against="fp32",
                 change={"precision": precision}, without={"precision": "fp32"},
@@ -287,6 +284,14 @@ class _OptionEvaluator:
                 name="threads", title=_("CPU threads a process"), value=str(value), against="1",
                 change={"threads": value}, without={"threads": 1},
             )  # fmt: skip
+
+
+def fast_precisions(spec: Spec, topology: Topology) -> list[Precision]:
+    """Return the half precisions that the workload has and the accelerators compute fast."""
+    models = [one.model.upper() for one in topology.accelerators]
+    has_bf16 = not any(old in model for model in models for old in NO_BF16)
+    known = workload_of(spec.workload).precisions if models else ()
+    return [one for one in known if one == "fp16" or (one == "bf16" and has_bf16)]
 
 
 def _gain_reason(

@@ -34,7 +34,7 @@ UNSUPPORTED_FIELDS: Final = {
     "core_count_per_process": gettext_noop("Cores are distributed by threads."),
     "partition": gettext_noop("Set queue instead."),
 }
-AUTOTUNING_NOTE: Final = gettext_noop("The performance model evaluates options instead: see the gains.")
+AUTOTUNING_NOTE: Final = gettext_noop("A sweep of this site tunes instead: see the gains, and press Tune.")
 
 
 def read_modak(plain: dict[str, Any], notes: FieldNotes) -> DeploymentRequest:
@@ -217,7 +217,9 @@ def _read_training(training: ObjectMembers, request: DeploymentRequest) -> Deplo
             continue
         version = _read_framework(part, name, framework, given) or version
     training.close()
-    made = dataclasses.replace(request, framework=framework, framework_version=version, data=location)
+    made = dataclasses.replace(
+        request, framework=framework, framework_version=version, data=location, tuning=given.pop("tuning", "")
+    )
     workload = str(given.pop("workload", "") or (made.spec.workload if made.spec else ""))
     if workload:
         spec = request_spec(workload, given, made, training.notes, training.at("ai_framework-pytorch"))
@@ -240,6 +242,9 @@ def _read_framework(part: ObjectMembers, name: str, framework: str, given: dict[
         return ""
     version = part.text("version", _("Installed in the container."), forms.VERSION, _("a version such as 2.4.0"))
     if name == "pytorch":
+        given["tuning"] = part.text(
+            "tuning", _("The sweep whose best setting is taken."), forms.SWEEP_ID, _("the id of a sweep")
+        )
         part.ignore("glow", _("PyTorch compiles with torch.compile: see the gains."))
         given |= part.spec_members("workload")
     else:

@@ -26,6 +26,7 @@ IMAGE = re.compile(
     r"(?:docker://|library://)?[a-z0-9][A-Za-z0-9._:/-]{0,250}(?:@sha256:[0-9a-f]{64})?|[A-Za-z0-9._/-]{1,250}\.sif"
 )
 VERSION = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,4}){0,3}(?:[a-z0-9+.-]{0,20})")
+SWEEP_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 MEMORY = re.compile(r"([0-9]{1,9})\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 PACKAGE = re.compile(
@@ -94,6 +95,7 @@ class DeploymentRequest:
     is_trainer: bool = False  # this site's trainer runs the workload: the request has no command
     architecture: Architecture | None = None
     driver: str = ""
+    tuning: str = ""  # the sweep (id) whose best setting is taken
 
 
 def parse_duration(text: str) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from typing import Final
+from uuid import UUID
 
 import msgspec
 
@@ -10,21 +12,29 @@ from accounts.audit.actions import Action
 from accounts.audit.services import Target, audit_record
 from accounts.models import User
 from benchmarks.deploy.bases import TargetFacts, architecture_of
-from benchmarks.deploy.deployment import Deployment, deploy
+from benchmarks.deploy.deployment import MODAK_TRAINING, Deployment, deploy
 from benchmarks.deploy.request import DeploymentTarget
+from benchmarks.deploy.tuning import TUNED_FIELDS, TunedSetting, Tuning, tuning_grid
 from benchmarks.model import TopologyError, read_topology
 from benchmarks.model.topology import Topology
+from benchmarks.runs.choices import host_choices
 from benchmarks.runs.models import Run
 from benchmarks.runs.results import observations
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.topology import composition_topology
+from benchmarks.sweeps.grid import SweepGrid
+from benchmarks.sweeps.models import Sweep
+from benchmarks.sweeps.selectors import point_list, sweep_get
+from benchmarks.sweeps.services import sweep_create
 from core.database import natural
-from core.errors import Invalid, NotFound
+from core.errors import FalconWebError, Invalid, NotFound
 from core.language import _
 from core.text import parse_id
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import latest_report
 from fabric.inventory.models import Device, Host, HostPort
+
+TUNING_TITLE: Final = "Tuning of"
 
 
 def deployment_create(person: User, text: str) -> Deployment:
@@ -35,10 +45,76 @@ def deployment_create(person: User, text: str) -> Deployment:
         find_topology=lambda place: target_topology(person, place),
         find_observations=lambda: observations(person),
         find_facts=lambda place: target_facts(person, place),
+        find_tuning=lambda sweep: tuning_of(sweep_get(person, UUID(sweep))),
     )
     after = {"form": made.form, "scheduler": made.scheduler, "options": [one.option for one in made.gains if one.taken]}
     audit_record(action=Action.DEPLOYMENT_MAKE, actor=person, target=Target("deployment", name=made.name), after=after)
     return made
+
+
+def tuning_create(person: User, made: Deployment, *, idempotency_key: str = "") -> tuple[Sweep, str]:
+    """Start the sweep that tunes a deployment; return it, and the request that takes its best setting.
+
+    Raises Invalid where nothing can be tuned, and what `sweep_create` raises.
+    """
+    sweep = sweep_create(
+        person=person,
+        grid=_grid_of(person, made),
+        title=f"{TUNING_TITLE} {made.name}",
+        idempotency_key=idempotency_key,
+    )
+    request = json.loads(made.request)
+    place = request
+    for name in MODAK_TRAINING.strip("/").split("/") if made.form == "modak" else ():
+        place = place.setdefault(name, {})
+    place["tuning"] = str(sweep.pk)
+    return sweep, json.dumps(request, indent=2, ensure_ascii=False)
+
+
+def why_not_tunable(person: User, made: Deployment) -> str:
+    """Return why a deployment cannot be tuned, '' where it can."""
+    if not person.may_compose:
+        return _("You may not run anything: ask somebody who may.")
+    try:
+        _grid_of(person, made)
+    except FalconWebError as error:
+        return error.sentence
+    return ""
+
+
+def _grid_of(person: User, made: Deployment) -> SweepGrid:
+    job = made.tunable
+    if job is None:
+        raise Invalid(_("Name a host and a workload: a tuning runs it there."))
+    if job.place.topology is not None:
+        raise Invalid(_("A topology file is no host of this site: nothing can be run there."))
+    composition = _target_composition(person, job.place)
+    trainer = next((one.trainer for one in host_choices(person) if one.id == composition.host), None)
+    # PyTorch of a host may lack the backend.
+    able = trainer is not None and job.spec.backend in trainer.backends
+    executors = [one for one in (trainer.executors if trainer is not None else ()) if able or one != "torch"]
+    return tuning_grid(job.spec, composition, job.topology, variable=job.variable, executors=executors)
+
+
+def tuning_of(sweep: Sweep) -> Tuning:
+    """Return what a sweep says of the best setting; raises Invalid for one of several workloads or devices."""
+    grid = SweepGrid.from_json(sweep.grid)
+    if len(grid.workload) != 1 or len(grid.count) != 1:
+        raise Invalid(_("This sweep compares more than settings: it tunes no job."))
+    points = point_list(sweep)
+    settings = tuple(
+        TunedSetting(
+            values={name: one.values[name] for name in TUNED_FIELDS if name in one.values},
+            rate=one.rate.value, low=one.rate.low, high=one.rate.high,
+            provenance="simulated" if one.run.provenance == Run.Provenance.SIMULATED else "measured",
+        )
+        for one in points if one.rate is not None and one.run is not None
+    )  # fmt: skip
+    return Tuning(
+        sweep=str(sweep.pk), title=sweep.title, workload=grid.workload[0], devices=grid.count[0], total=len(points),
+        left=sum(one.state in {"waiting", "open"} for one in points) if sweep.is_open else 0, settings=settings,
+        start={name: getattr(grid, name)[0] for name in TUNED_FIELDS if getattr(grid, name)},
+    )  # fmt: skip
 
 
 def target_topology(person: User, place: DeploymentTarget) -> Topology:

@@ -74,6 +74,7 @@ def read_short(plain: dict[str, Any], notes: FieldNotes) -> DeploymentRequest:
         data=form.text("data", _("Mounted at this path in the container."), forms.FOLDER, _("an absolute path")),
         place=_read_target(form),
         architecture=form.choice("architecture", _("The architecture of the container."), ARCHITECTURES),
+        tuning=form.text("tuning", _("The sweep whose best setting is taken."), forms.SWEEP_ID, _("the id of a sweep")),
         driver=form.text("driver", _("NVIDIA's driver on the host."), forms.VERSION, _("a version such as 535.161.08")),
     )
     return _with_spec(form, request)

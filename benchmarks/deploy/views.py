@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any, Final
+from uuid import uuid4
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -13,10 +14,11 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import Audience, MenuEntry, declare
 from accounts.models import User
-from benchmarks.deploy.deployment import DeploymentRequestError
+from benchmarks.deploy.deployment import Deployment, DeploymentRequestError
 from benchmarks.deploy.fields import job_fields, request_of_fields
-from benchmarks.deploy.services import deployment_create, visible_hosts
+from benchmarks.deploy.services import deployment_create, tuning_create, visible_hosts, why_not_tunable
 from benchmarks.deploy.short_form import EXAMPLE
+from core.errors import Conflict, Forbidden, Invalid
 from core.language import _
 
 MODAK_EXAMPLE: Final = {
@@ -43,13 +45,19 @@ MODAK_EXAMPLE: Final = {
 @require_http_methods(["GET", "POST"])
 @declare(Audience.EVERYBODY, audited_as=Action.DEPLOYMENT_MAKE, menu_entry=MenuEntry("Deployment", "Benchmarks", 6))
 def deployment(request: HttpRequest) -> HttpResponse:
-    """Show the form; POST `request`, or the fields of a job, shows the result, with `file` sends one of its files."""
+    """Show the form; POST `request`, or the fields of a job, shows the result.
+
+    With `file` it sends one of its files; with `tune` it starts a sweep, whose best setting the shown request takes.
+    """
     person = person_of(request)
     if request.method != "POST":
         return _render_page(request, person, {})
     text = request.POST["request"] if "request" in request.POST else request_of_fields(request.POST.dict())
+    refusal = ""
     try:
         made = deployment_create(person, text)
+        if "tune" in request.POST:
+            made, refusal = _tuned(person, made, request.POST["tune"])
     except DeploymentRequestError as error:
         # Invalid JSON is not shown again: secrets in it cannot be recognised.
         found = {"errors": error.errors, "notes": error.notes, "request_text": error.request}
@@ -57,7 +65,19 @@ def deployment(request: HttpRequest) -> HttpResponse:
     if file := next((one for one in made.files if one.kind == request.POST.get("file", "")), None):
         headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
         return HttpResponse(file.text, content_type="text/plain; charset=utf-8", headers=headers)
-    return _render_page(request, person, {"made": made, "request_text": made.request, "notes": made.notes})
+    tuning = {"refusal": refusal or why_not_tunable(person, made), "key": uuid4().hex}
+    return _render_page(
+        request, person, {"made": made, "request_text": made.request, "notes": made.notes, "tuning": tuning}
+    )
+
+
+def _tuned(person: User, made: Deployment, key: str) -> tuple[Deployment, str]:
+    """Return a deployment that its tuning belongs to; without one as it is, with the reason."""
+    try:
+        _sweep, text = tuning_create(person, made, idempotency_key=key)
+    except (Conflict, Forbidden, Invalid) as error:
+        return made, error.sentence
+    return deployment_create(person, text), ""
 
 
 def _render_page(request: HttpRequest, person: User, found: dict[str, Any], *, status: int = 200) -> HttpResponse:

@@ -73,9 +73,9 @@ class SweepRequestSerializer(StrictSerializer, serializers.Serializer[Any]):
 
     Members of `grid`: the axes `workload`, `framework`, `batch`, `accumulation`, `threads`, `loader_workers`,
     `precision`, `gradient`, `strategy`, `compile`, `host` (ids), `accelerator` (models), `count`, `placement` ('cpu',
-    'local', 'drawer:ID', 'spread', 'hybrid') and `storage` ('host', 'own', 'nvme:ID'), each a list; `batch_of`,
-    `repeats`, `preset`, `same`, `command`, `executor`, `limit_seconds`, `at_once` and `early`; `parts`, a list of
-    objects with such axes in place of the grid's own: the points are those of all of them.
+    'local', 'drawer:ID', 'devices:ID,ID', 'spread', 'hybrid') and `storage` ('host', 'own', 'nvme:ID'), each a list;
+    `batch_of`, `repeats`, `preset`, `same`, `command`, `executor`, `limit_seconds`, `at_once` and `early`; `parts`, a
+    list of objects with such axes in place of the grid's own: the points are those of all of them.
     """
 
     title = serializers.CharField(required=False, allow_blank=True, max_length=MAX_TITLE_LENGTH, default="")

@@ -18,6 +18,7 @@ import msgspec
 from benchmarks.runs.rules import Composition
 from benchmarks.sweeps.placement import (
     CPU_PLACEMENT,
+    DEVICES_PREFIX,
     DRAWER_PREFIX,
     HOST_STORAGE,
     HYBRID_PLACEMENT,
@@ -52,8 +53,8 @@ AxisName = Annotated[str, msgspec.Meta(max_length=100)]
 class GridAxes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The axes of a grid. One without values uses the preset's; one with several values is varied.
 
-    `placement` is 'cpu', 'local', 'drawer:ID', 'spread' or 'hybrid'; `storage` is 'host', 'own' (the host's own NVMe
-    drive) or 'nvme:ID'; `host` has ids, `accelerator` models of devices.
+    `placement` is 'cpu', 'local', 'drawer:ID', 'devices:ID,ID', 'spread' or 'hybrid'; `storage` is 'host', 'own' (the
+    host's own NVMe drive) or 'nvme:ID'; `host` has ids, `accelerator` models of devices.
     """
 
     workload: tuple[AxisName, ...] = ()
@@ -345,7 +346,9 @@ def _axis_errors(grid: SweepGrid) -> dict[str, str]:
     if any(one < 1 for one in grid.accumulation):
         errors["accumulation"] = _("At least 1 batch makes a step.")
     placements = (CPU_PLACEMENT, LOCAL_PLACEMENT, SPREAD_PLACEMENT, HYBRID_PLACEMENT)
-    if wrong := [one for one in grid.placement if one not in placements and not one.startswith(DRAWER_PREFIX)]:
+    if wrong := [
+        one for one in grid.placement if one not in placements and not one.startswith((DRAWER_PREFIX, DEVICES_PREFIX))
+    ]:
         errors["placement"] = _unknown_value(wrong[0], placements, DRAWER_PREFIX)
     storages = (HOST_STORAGE, OWN_DRIVE_STORAGE)
     if wrong := [one for one in grid.storage if one not in storages and not one.startswith(NVME_PREFIX)]:

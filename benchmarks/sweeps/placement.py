@@ -21,6 +21,7 @@ from core.language import _, _n
 # Placements of accelerators, besides 'drawer:7' for those of one drawer.
 CPU_PLACEMENT, LOCAL_PLACEMENT, SPREAD_PLACEMENT, HYBRID_PLACEMENT = "cpu", "local", "spread", "hybrid"
 DRAWER_PREFIX = "drawer:"
+DEVICES_PREFIX = "devices:"  # followed by ids of devices: these, and the host's own GPUs for the rest
 HOST_STORAGE = "host"
 OWN_DRIVE_STORAGE = "own"
 NVME_PREFIX = "nvme:"
@@ -126,6 +127,8 @@ def composition_key(composition: Composition) -> str:
 
 def placement_label(pool: SweepPool, placement: str) -> str:
     """Return the label of a placement."""
+    if placement.startswith(DEVICES_PREFIX):
+        return _("devices as named")
     if placement.startswith(DRAWER_PREFIX):
         drawer = placement.removeprefix(DRAWER_PREFIX)
         return pool.drawers.get(int(drawer), placement) if drawer.isdecimal() else placement
@@ -138,6 +141,8 @@ def placement_label(pool: SweepPool, placement: str) -> str:
 
 
 def _local_count(request: PlacementRequest) -> int:
+    if request.placement.startswith(DEVICES_PREFIX):
+        return max(0, request.count - len(_named_ids(request.placement)))
     if request.placement == LOCAL_PLACEMENT:
         return request.count
     if request.placement == HYBRID_PLACEMENT:
@@ -148,6 +153,8 @@ def _local_count(request: PlacementRequest) -> int:
 
 
 def _chassis_devices(pool: SweepPool, host: PoolHost, request: PlacementRequest, count: int) -> list[PoolDevice]:
+    if request.placement.startswith(DEVICES_PREFIX):
+        return _named_devices(pool, host, request)
     if count == 0:
         return []
     if request.placement.startswith(DRAWER_PREFIX):
@@ -161,6 +168,28 @@ def _chassis_devices(pool: SweepPool, host: PoolHost, request: PlacementRequest,
     if not drawers:
         raise PlacementError(_("{name} reaches no device in a drawer.", name=host.name))
     return _spread_devices(pool, host, request.accelerator, drawers, count)
+
+
+def _named_ids(placement: str) -> list[str]:
+    return list(dict.fromkeys(placement.removeprefix(DEVICES_PREFIX).split(",")))
+
+
+def _named_devices(pool: SweepPool, host: PoolHost, request: PlacementRequest) -> list[PoolDevice]:
+    """Return the named accelerators in their order, each of which the host must reach."""
+    reached = {
+        str(one.id): one
+        for one in pool.devices
+        if not one.is_storage and host.id in one.ports and one.attached in {None, host.id}
+        and request.accelerator in {"", one.model}
+    }  # fmt: skip
+    names = _named_ids(request.placement)
+    if missing := [one for one in names if one not in reached]:
+        raise PlacementError(
+            _("You cannot compose {host} with device {device}.", host=host.name, device=missing[0][:20])
+        )
+    if len(names) > request.count:
+        raise PlacementError(_n("{count} device is named.", "{count} devices are named.", len(names)))
+    return [reached[one] for one in names]
 
 
 def _drawer_devices(pool: SweepPool, host: PoolHost, model: str, drawer: int, count: int) -> list[PoolDevice]:

@@ -19,7 +19,7 @@ from benchmarks.runs.results import Statistic, Summary, summary_of
 from benchmarks.runs.rules import Composition
 from benchmarks.sweeps.grid import AXIS_LABELS, SweepGrid, varied_axes
 from benchmarks.sweeps.models import Point, Sweep
-from benchmarks.sweeps.placement import DRAWER_PREFIX, HOST_STORAGE, OWN_DRIVE_STORAGE
+from benchmarks.sweeps.placement import DEVICES_PREFIX, DRAWER_PREFIX, HOST_STORAGE, OWN_DRIVE_STORAGE
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.errors import Invalid
 from core.language import _, _n, gettext_noop
@@ -224,6 +224,7 @@ def axis_value_labels(person: User, values: Sequence[Mapping[str, Any]]) -> dict
             "local": _("own GPUs"),
             "spread": _("all drawers"),
             "hybrid": _("half own, half drawers"),
+            **{one: _("devices as named") for one in places if one.startswith(DEVICES_PREFIX)},
             **{drawers[row.pk]: f"{row.chassis.name} {row.name}" for row in placed},
         },
         "storage": {

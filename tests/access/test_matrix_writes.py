@@ -117,6 +117,7 @@ ASKS_FOR_A_RUN: dict[str, Callable[[int | None], dict[str, Any]]] = {
     },
     "sweeps:manifest": lambda host: {"text": MANIFEST, "host": host, "executor": "simulated", "make": "1"},
     "api:runs": asked_run,
+    "api:deployment_tuning": lambda host: {"workload": "mnist_cnn", "host": host},
     "runs:run_from_file": lambda host: {"text": json.dumps(asked_run(host))},
     "runs:run_new": lambda host: {
         "workload": "mnist_cnn", "preset": "tiny", "host": host, "where": "cpu", "executor": "simulated",
@@ -256,7 +257,7 @@ def play(lab: Lab, who: str, route: tuple[str, str], body: dict[str, Any]) -> An
         body = {"text": json.dumps(OUTPUT), "make": "1"}
     if name in ASKS_FOR_A_RUN and body:
         body = ASKS_FOR_A_RUN[name](lab.host_port.host_id)
-    file = (body if name == "api:runs" else FILES.get(name)) if body else None
+    file = (body if name in {"api:runs", "api:deployment_tuning"} else FILES.get(name)) if body else None
     client = Client()
     client.cookies = copy.deepcopy(lab.clients[who].cookies)
     where = reverse(name, args=lab.arguments.get(name.rpartition(":")[2], []))

@@ -116,6 +116,15 @@ def test_half_own_half_drawers_gives_the_odd_one_to_the_host() -> None:
     assert (point.composition.local_gpus, len(point.composition.devices)) == (3, 2)
 
 
+def test_devices_that_are_named_are_taken_with_own_gpus_for_the_rest() -> None:
+    (point,) = expanded(count=[3], placement=["devices:12,10"]).points
+    assert (point.composition.local_gpus, point.composition.devices) == (1, {12: 101, 10: 101})
+    for named, why in {"999": "with device 999", "90": "with device 90", "x": "with device x"}.items():
+        (found,) = whys(count=[1], placement=[f"devices:{named}"])
+        assert why in found
+    assert whys(count=[1], placement=["devices:10,12"]) == ["2 devices are named."]
+
+
 def test_a_device_at_another_host_is_left_there() -> None:
     taken = pool(gpus=2)
     taken = type(taken)(
