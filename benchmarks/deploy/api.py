@@ -146,7 +146,10 @@ class DeploymentTuning(APIView):
         },
     )
     def post(self, request: Request) -> Response:
-        """Tune a deployment by a small sweep over what its files set, on its host; then deploy the returned request."""
+        """Tune a deployment by a small sweep on its host.
+
+        It varies what the files set. Deploy the returned request when the sweep has ended.
+        """
         person = person_of(request)
         require_composer(person, "run anything")
         refuse_parameters(request, ())
