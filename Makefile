@@ -31,7 +31,7 @@ $(VENV)/bin/pybabel -q update $(1) -D $$domain -i var/$$domain.pot -d locale --n
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-postgres attack check format nightly texts repro perf torch locks sbom audit clean
+.PHONY: help up test test-postgres attack check format nightly texts repro perf gpu-results torch locks sbom audit clean
 
 help: ## Explain each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,6 +98,10 @@ repro: $(VENV)/dev.stamp node_modules/dev.stamp ## Run the test of a fault that 
 
 perf: $(VENV)/dev.stamp node_modules/dev.stamp $(CATALOGUES) ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one)
 	@$(PYTHON) -m perf $(ONLY)
+
+# On a machine with a GPU, where PyTorch, transformers, msgspec, NumPy and Pillow are: the site is not needed. PYTHON=python3 there.
+gpu-results: ## Measure the five published workloads on this machine's GPU: records and a table in docs/results
+	@$(PYTHON) -m perf.gpu_results $(ARGS)
 
 torch: $(VENV)/torch.stamp ## Install PyTorch, so that the hosts of `make up` run benchmarks for real, on the CPU where there is no GPU
 
