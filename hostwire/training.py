@@ -132,16 +132,47 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
     to_device: float = 0.0
     from_device: float = 0.0
     peer_share: float = 0.0
+    memory_busy: float | None = None  # share of time with access to its memory; None: follows `share`
+
+
+class SharedResource(msgspec.Struct, frozen=True, kw_only=True):
+    """A link, a drive or the cores of a host, which runs share: bytes or core-seconds a second.
+
+    `demand` is what the run takes of `capacity` on its own; `curve` are seconds of a step by what there is, the
+    scarcest first. `waits`: devices whose kernels wait for it count as busy, as they do for a link.
+    """
+
+    name: str
+    capacity: float
+    demand: float
+    curve: tuple[tuple[float, float], ...]
+    waits: bool = False
+
+
+class PeriodicPause(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds after each `every` timed steps in which the devices do something else: a phase, with its own load."""
+
+    phase: Literal["validation", "checkpoint"]
+    every: Positive
+    seconds: float
+    share: float = 0.0  # of compute of all devices
+    cpu_share: float = 0.0
+    disk_read: float = 0.0  # bytes per second
+    disk_write: float = 0.0
 
 
 class SimulationProfile(msgspec.Struct, frozen=True, kw_only=True):
     """The course of a simulated run: median and relative spread (of the logarithm) of a step, and the device loads.
 
+    `steps` are seconds of steps to repeat in this order, instead of `spread`; `shared` is what other runs may slow.
     `fails` makes it fail, for tests and exercises: 'out_of_memory', 'crash' or 'hang' after `fails_at` steps.
     """
 
     step_seconds: float
     spread: float = 0.02
+    steps: tuple[float, ...] = ()
+    shared: tuple[SharedResource, ...] = ()
+    pauses: tuple[PeriodicPause, ...] = ()
     warmup_factor: float = 1.5  # of the first steps
     devices: tuple[DeviceProfile, ...] = ()
     host_cpu_share: float = 0.0

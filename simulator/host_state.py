@@ -76,7 +76,8 @@ LoadShare = Annotated[float, msgspec.Meta(ge=0, le=1)]
 class DeviceLoad(msgspec.Struct, frozen=True):
     """The load of a run on one device: shares of compute and memory, and bytes per simulated second over its link.
 
-    `peer_share` of the bytes are between devices of one drawer, and do not pass the host port.
+    `peer_share` of the bytes are between devices of one drawer, and do not pass the host port. `memory_share` is that
+    in use, `memory_busy` the share of time with access to it, as NVML reads it.
     """
 
     address: str
@@ -85,6 +86,7 @@ class DeviceLoad(msgspec.Struct, frozen=True):
     to_device: LoadAmount = 0.0
     from_device: LoadAmount = 0.0
     peer_share: LoadShare = 0.0
+    memory_busy: LoadShare | None = None
 
 
 class HostLoad(msgspec.Struct, frozen=True):
@@ -95,6 +97,7 @@ class HostLoad(msgspec.Struct, frozen=True):
     cpu_share: LoadShare = 0.0
     memory_bytes: LoadAmount = 0.0
     disk_read: LoadAmount = 0.0
+    disk_write: LoadAmount = 0.0
 
 
 class HostLoads:
@@ -119,6 +122,7 @@ class HostLoads:
         loads = [device for load in self.now.values() for device in load.devices if device.address == address]
         if not loads:
             return None
+        busy = [device.memory_busy for device in loads]
         both = sum(device.to_device + device.from_device for device in loads)
         between = sum(device.peer_share * (device.to_device + device.from_device) for device in loads)
         return RequestedLoad(
@@ -127,6 +131,7 @@ class HostLoads:
             to_device=sum(device.to_device for device in loads),
             from_device=sum(device.from_device for device in loads),
             peer_share=between / both if both else 0.0,
+            memory_busy=None if None in busy else min(1.0, sum(one or 0.0 for one in busy)),
         )
 
     def _show(self, pid: int, load: HostLoad, ours: dict[str, PciCard]) -> None:
@@ -182,6 +187,7 @@ class HostMeters:
     busy: float = 0.0
     idle: float = 0.0
     sectors: float = 0.0
+    written: float = 0.0
 
     def measure_host(self, now: float, loads: list[HostLoad]) -> None:
         """Advance the meters to the simulated second `now`, with these loads."""
@@ -192,10 +198,12 @@ class HostMeters:
         self.busy += passed * TICKS_A_SECOND * cores * share
         self.idle += passed * TICKS_A_SECOND * cores * (1 - share)
         self.sectors += passed * sum(load.disk_read for load in loads) / SECTOR
+        self.written += passed * sum(load.disk_write for load in loads) / SECTOR
         total = round(self.host.memory_gib * 2**30)
         free = max(0, total - IDLE_BYTES - round(sum(load.memory_bytes for load in loads)))
         proc = self.tree.folder / "proc"
-        replace_file(proc / "diskstats", f" 259       1 nvme0n1 0 0 {round(self.sectors)} 0 0 0 0 0 0 0 0\n")
+        read, written = round(self.sectors), round(self.written)
+        replace_file(proc / "diskstats", f" 259       1 nvme0n1 0 0 {read} 0 0 0 {written} 0 0 0 0\n")
         replace_file(proc / "meminfo", f"MemTotal: {total // 1024:>15} kB\nMemAvailable: {free // 1024:>11} kB\n")
         replace_file(proc / "stat", f"cpu  {round(self.busy)} 0 0 {round(self.idle)} 0 0 0 0 0 0\nbtime {BOOT}\n")
         replace_file(proc / "uptime", f"{now:.2f} {now * cores:.2f}\n")
@@ -213,11 +221,12 @@ class HostMeters:
             celsius = ROOM_CELSIUS + 0.16 * watts
             to_device, from_device = (requested.to_device, requested.from_device) if requested else (0.0, 0.0)
         used = 0.8 * load if requested is None else requested.memory_share
+        busy = 0.6 * load if requested is None or requested.memory_busy is None else requested.memory_busy
         readings = GpuReadings(
             name=card.model.model,
             serial=card.serial,
             gpu=round(100 * load),
-            memory=round(60 * load),
+            memory=round(100 * busy),
             used_mib=min(total, DRIVER_MIB + round(used * total)),
             total_mib=total,
             watts=watts,

@@ -106,6 +106,7 @@ class RequestedLoad:
     to_device: float
     from_device: float
     peer_share: float = 0.0
+    memory_busy: float | None = None  # share of time with access to its memory
 
 
 @dataclass

@@ -17,9 +17,11 @@ from pathlib import Path
 
 import msgspec
 
+from agent.runs.contention import other_demands, slowdown
 from agent.runs.folder import RunFolder, append_event
 from hostwire.training import (
     DeviceProfile,
+    PeriodicPause,
     PhaseStarted,
     RunEvent,
     RunFailed,
@@ -68,6 +70,9 @@ class RunSimulator:
         self._refreshed = float("-inf")
         self._taken = 0  # steps of all phases
         self._pace = 0.0  # relative to the timed steps
+        self._slowed = 1.0  # how many times longer a step takes because of other runs of the host
+        self._waits = False  # with kernels that count as busy meanwhile
+        self._pause: PeriodicPause | None = None
 
     def run(self) -> None:
         """Simulate to the end; raises SimulatedFailure at a planned failure, or where a device is removed."""
@@ -95,7 +100,6 @@ class RunSimulator:
         self._load.unlink(missing_ok=True)
 
     def _phase(self, name: str, count: int, factor: float) -> None:
-        profile = self._simulation.profile
         self._pace = 1 / factor
         seconds: list[float] = []
         losses: list[float | None] = []
@@ -103,18 +107,54 @@ class RunSimulator:
         self._due = max(self._due, reported_at)
         for number in range(count):
             self._fail_if_due()
-            step = profile.step_seconds * factor * math.exp(self._random.gauss(0.0, profile.spread))
-            self._wait(step)
+            step = self._work(factor * self._undisturbed(number))
             self._taken += 1
             seconds.append(step)
             losses.append(self._loss())
-            whole = number + 1 == count
+            pauses = self._pauses_after(number + 1) if name == "timed" else []
+            whole = number + 1 == count or bool(pauses)
             if whole or len(seconds) == MAX_STEPS_PER_EVENT or time.monotonic() - reported_at >= EVENT_SECONDS:
                 has_loss = any(loss is not None for loss in losses)
                 first = number + 1 - len(seconds)
                 self._emit(StepsCompleted(time.time(), name, first, tuple(seconds), tuple(losses) if has_loss else ()))
                 _print(f"{name}: {number + 1} of {count} steps, the last took {step:.4f} s")
                 seconds, losses, reported_at = [], [], time.monotonic()
+            for pause in pauses:
+                self._take_pause(pause, (number + 1) // pause.every - 1)
+            if pauses and number + 1 < count:
+                self._emit(PhaseStarted(time.time(), name))
+
+    def _pauses_after(self, done: int) -> list[PeriodicPause]:
+        return [pause for pause in self._simulation.profile.pauses if done % pause.every == 0]
+
+    def _take_pause(self, pause: PeriodicPause, before: int) -> None:
+        """Validate or save a checkpoint: a step of its own phase, with the load that this is."""
+        self._emit(PhaseStarted(time.time(), pause.phase))
+        self._pause = pause
+        self._refresh()
+        self._wait(pause.seconds)
+        self._pause = None
+        self._refresh()
+        loss = (self._loss(),) if pause.phase == "validation" else ()
+        self._emit(StepsCompleted(time.time(), pause.phase, before, (pause.seconds,), loss))
+        _print(f"{pause.phase}: {pause.seconds:.4f} s")
+
+    def _undisturbed(self, number: int) -> float:
+        """Return the seconds of a timed step that nothing else slows."""
+        profile = self._simulation.profile
+        if profile.steps:
+            return profile.steps[number % len(profile.steps)]
+        return profile.step_seconds * math.exp(self._random.gauss(0.0, profile.spread))
+
+    def _work(self, seconds: float) -> float:
+        """Spend a step of undisturbed seconds, and return how many it took beside the runs that were there."""
+        took = 0.0
+        while seconds > 0:
+            part = min(seconds, REFRESH_SECONDS * _speed(self._root) / self._slowed)
+            took += part * self._slowed
+            self._wait(part * self._slowed)
+            seconds -= part
+        return took
 
     def _wait(self, seconds: float) -> None:
         """Wait for simulated seconds, at the speed of the host's clock."""
@@ -159,14 +199,45 @@ class RunSimulator:
             # A device that hangs is not checked here: the host detects it.
             if not place.exists() or (place.is_file() and place.read_bytes()[:4] == ABSENT_DEVICE):
                 raise SimulatedFailure("crash", f"The device {device.address} is gone.")
-        load = {
+        self._feel_others()
+        self._write_load(self._load_now())
+
+    def _feel_others(self) -> None:
+        """Read what other runs of this host take of what is shared, and how much longer a step takes for it."""
+        self._slowed, self._waits = 1.0, False
+        shared = self._simulation.profile.shared
+        others = other_demands(self._load.parent, self._load) if shared else []
+        for resource in shared:
+            slowed = slowdown(resource, others)
+            if slowed > self._slowed:
+                self._slowed, self._waits = slowed, resource.waits
+
+    def _load_now(self) -> dict[str, object]:
+        profile, pause = self._simulation.profile, self._pause
+        command = f"trainer {self._simulation.spec.workload} (run {self._simulation.run})"
+        common: dict[str, object] = {
             "run": self._simulation.run,
-            "command": f"trainer {self._simulation.spec.workload} (run {self._simulation.run})",
-            "devices": [_at_pace(device, self._pace) for device in profile.devices],
-            "cpu_share": profile.host_cpu_share * min(1.0, self._pace),
+            "command": command,
             "memory_bytes": profile.host_memory_bytes,
-            "disk_read": profile.disk_read * self._pace,
         }
+        if pause is not None:
+            return common | {
+                "devices": [_in_pause(device, pause) for device in profile.devices],
+                "cpu_share": pause.cpu_share,
+                "disk_read": pause.disk_read,
+                "disk_write": pause.disk_write,
+            }
+        pace = self._pace / self._slowed
+        busy = self._pace if self._waits else pace
+        return common | {
+            "devices": [_at_pace(device, pace, busy) for device in profile.devices],
+            "cpu_share": profile.host_cpu_share * min(1.0, pace),
+            "disk_read": profile.disk_read * pace,
+            # What it would take alone: what runs get of each other does not depend on who looked first.
+            "demands": {resource.name: resource.demand for resource in profile.shared},
+        }
+
+    def _write_load(self, load: dict[str, object]) -> None:
         self._load.parent.mkdir(exist_ok=True)
         new = self._load.with_name(f".{self._load.name}")
         new.write_bytes(msgspec.json.encode(load))
@@ -193,14 +264,31 @@ def _run_result(profile: SimulationProfile) -> RunResult:
     return RunResult(time.time(), result)
 
 
-def _at_pace(device: DeviceProfile, pace: float) -> dict[str, float | str]:
+def _at_pace(device: DeviceProfile, pace: float, busy: float) -> dict[str, float | str]:
+    """Return the load of a device: `pace` is that of its steps, `busy` that at which its kernels run or wait."""
+    memory = {} if device.memory_busy is None else {"memory_busy": device.memory_busy * min(1.0, pace)}
     return {
         "address": device.address,
-        "share": min(1.0, device.share * min(1.0, pace)),
+        "share": min(1.0, device.share * min(1.0, busy)),
         "memory_share": device.memory_share,
         "to_device": device.to_device * pace,
         "from_device": device.from_device * pace,
         "peer_share": device.peer_share,
+        **memory,
+    }
+
+
+def _in_pause(device: DeviceProfile, pause: PeriodicPause) -> dict[str, float | str]:
+    """Return the load of a device that validates, or waits for a checkpoint; a drive has no share of its own."""
+    computes = device.share > 0
+    share = pause.share if computes else 0.0
+    return {
+        "address": device.address,
+        "share": share,
+        "memory_share": device.memory_share,
+        "memory_busy": share * (device.memory_busy or 0.0),
+        "from_device": 0.0 if computes else pause.disk_read,
+        "to_device": 0.0 if computes else pause.disk_write,
     }
 
 

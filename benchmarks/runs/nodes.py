@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+from zlib import crc32
 
 from django.utils.crypto import salted_hmac
 
@@ -131,7 +132,8 @@ def _train_request(run: Run, seen: HostDevices, part: NodePart | None, labels: M
             raise RunFailed("refused", "Its topology is not recorded.")
         named = {name: address for address, name in labels.items()}
         drive = seen.drive.address if seen.drive is not None else ""
-        profile = simulation_profile(spec, topology, named, drive=drive, exercise=run.exercise)
+        seed = crc32(str(run.pk).encode())  # a repeated request is the same
+        profile = simulation_profile(spec, topology, named, drive=drive, exercise=run.exercise, seed=seed)
     return TrainRequest(
         run=str(run.pk),
         spec=spec,

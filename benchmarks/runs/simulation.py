@@ -1,4 +1,4 @@
-"""Profiles of simulated runs, as the performance model predicts them for each device."""
+"""Profiles of simulated runs: trainings as the event simulation plays them, links as published for their edges."""
 
 from __future__ import annotations
 
@@ -7,78 +7,120 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from benchmarks import model
-from benchmarks.model.prediction import Prediction
 from benchmarks.model.step_time import LINK_UNITS
 from benchmarks.model.topology import LOCAL, Topology
+from benchmarks.simulation import StepSimulation, simulate_step
+from benchmarks.simulation.constants import COUNTED_EXCHANGE
+from benchmarks.simulation.course import periodic_pauses, shared_resources
 from benchmarks.workloads.catalogue import workload_of
 from benchmarks.workloads.definitions import Costs, Workload
 from hostwire.training import DeviceProfile, SimulationProfile, Spec
 
-STEP_SPREAD: Final = 0.02  # relative, of a step on an idle machine
-PREFETCHED_BATCHES: Final = 2.0  # batches that a loader prefetches, PyTorch's default
+SIMULATED_STEPS: Final = 16  # that a run repeats
 FINAL_LOSS_SHARE: Final = 0.5  # share of the first loss that is left at the end; for display only
 
 
 def simulation_profile(
-    spec: Spec, topology: Topology, addresses: Mapping[str, str], *, drive: str = "", exercise: Mapping[str, Any] = {}
+    spec: Spec,
+    topology: Topology,
+    addresses: Mapping[str, str],
+    *,
+    drive: str = "",
+    exercise: Mapping[str, Any] = {},
+    seed: int = 0,
 ) -> SimulationProfile:
     """Return the profile of a simulated run; `addresses` are the PCI addresses of accelerators by name.
 
-    `drive` is the address of the NVMe drive for data, '' if unknown. `exercise` may make the run fail:
-    {"fails": "crash", "after": 5}.
+    `drive` is the address of the NVMe drive for data, '' if unknown: a training reads from it as in a first pass, else
+    from the host's memory. `exercise` may make the run fail: {"fails": "crash", "after": 5}. Raises ModelError.
     """
+    workload = workload_of(spec.workload)
+    ends: dict[str, Any] = {"fails": exercise.get("fails", ""), "fails_at": int(exercise.get("after", 0))}
+    if workload.family == "link":
+        return _link_profile(spec, topology, addresses, drive, ends)
+    found = simulate_step(spec, topology, seed=seed, steps=SIMULATED_STEPS, cold=bool(drive))
+    shared = shared_resources(spec, topology, found, seed=seed, cold=bool(drive))
+    profile = _training_profile(spec, topology, found, addresses, drive)
+    return msgspec.structs.replace(profile, shared=shared, pauses=periodic_pauses(spec, topology), **ends)
+
+
+def _training_profile(
+    spec: Spec, topology: Topology, found: StepSimulation, addresses: Mapping[str, str], drive: str
+) -> SimulationProfile:
+    workload = workload_of(spec.workload)
+    costs = workload.costs(spec) if workload.costs is not None else Costs()
+    read = spec.global_batch * costs.input_bytes / found.step_seconds if drive else 0.0
+    first = _first_loss(spec, workload)
+    copied = spec.batch * spec.accumulation * costs.device_bytes
+    places = Counter(one.place for one in topology.accelerators)
+    devices = []
+    for one in topology.accelerators:
+        into, out = found.devices.get(one.name, (0.0, 0.0))
+        exchanged = COUNTED_EXCHANGE * (into + out - copied)
+        to_device = copied + COUNTED_EXCHANGE * (into - copied)
+        devices.append(
+            DeviceProfile(
+                address="" if one.place == LOCAL else addresses.get(one.name, ""),
+                share=found.kernel_busy,
+                memory_share=min(1.0, model.memory_bytes(spec) / one.memory_bytes),
+                memory_busy=found.memory_busy,
+                to_device=to_device / found.step_seconds,
+                from_device=COUNTED_EXCHANGE * out / found.step_seconds,
+                peer_share=_peer_share(exchanged, to_device + COUNTED_EXCHANGE * out, places[one.place], topology),
+            )
+        )
+    return SimulationProfile(
+        step_seconds=found.step_seconds,
+        steps=found.steps,
+        devices=(*devices, *_drive_profile(drive, read)),
+        host_cpu_share=found.cpu_share,
+        host_memory_bytes=found.host_memory_bytes,
+        disk_read=read,
+        first_loss=first,
+        last_loss=first * FINAL_LOSS_SHARE,
+    )
+
+
+def _link_profile(
+    spec: Spec, topology: Topology, addresses: Mapping[str, str], drive: str, ends: Mapping[str, Any]
+) -> SimulationProfile:
+    """Return the profile of a workload that measures links: what is published for them, scaled to these."""
     workload = workload_of(spec.workload)
     prediction = model.predict(spec, topology)
     costs = workload.costs(spec) if workload.costs is not None else Costs()
     step = prediction.step_seconds
-    read = costs.input_bytes * (spec.global_batch if workload.is_training else 1) / step
-    prefetched = spec.devices * max(1, spec.loader_workers) * PREFETCHED_BATCHES * spec.batch * costs.device_bytes
-    first = _first_loss(spec, workload)
-    tables = model.link_tables(spec, topology, model.prior().mean) if workload.family == "link" else {}
+    read = costs.input_bytes / step
+    tables = model.link_tables(spec, topology, model.prior().mean)
     return SimulationProfile(
         step_seconds=step,
-        spread=STEP_SPREAD,
         devices=(
-            *_device_profiles(prediction, workload, costs, addresses),
-            *((DeviceProfile(address=drive, from_device=read),) if drive else ()),
+            *(
+                DeviceProfile(
+                    address="" if one.place == LOCAL else addresses.get(one.name, ""),
+                    share=min(1.0, prediction.utilisation),
+                    memory_share=min(1.0, prediction.memory_bytes / one.memory_bytes),
+                    to_device=costs.device_bytes / step,
+                    from_device=costs.device_bytes / step,
+                )
+                for one in topology.accelerators
+            ),
+            *_drive_profile(drive, read),
         ),
-        host_cpu_share=min(1.0, spec.devices * max(1, spec.loader_workers) / topology.cores),
-        host_memory_bytes=prefetched if workload.is_training else 0.0,
+        host_cpu_share=min(1.0, spec.devices / topology.cores),
         disk_read=read,
-        first_loss=first,
-        last_loss=first * FINAL_LOSS_SHARE,
-        fails=exercise.get("fails", ""),
-        fails_at=int(exercise.get("after", 0)),
-        result={"values": tables, "units": {name: LINK_UNITS[name] for name in tables}} if tables else {},
+        result={"values": tables, "units": {name: LINK_UNITS[name] for name in tables}},
+        **ends,
     )
 
 
-def _device_profiles(
-    prediction: Prediction, workload: Workload, costs: Costs, addresses: Mapping[str, str]
-) -> list[DeviceProfile]:
-    step = prediction.step_seconds
-    found = []
-    moved = costs.device_bytes if workload.family == "link" else 0.0
-    places = Counter(one.place for one in prediction.topology.accelerators)
-    for one in prediction.topology.accelerators:
-        to_device, from_device = prediction.pcie_bytes.get(one.name, (moved, moved))
-        found.append(
-            DeviceProfile(
-                address="" if one.place == LOCAL else addresses.get(one.name, ""),
-                share=min(1.0, prediction.utilisation),
-                memory_share=min(1.0, prediction.memory_bytes / one.memory_bytes),
-                to_device=to_device / step,
-                from_device=from_device / step,
-                peer_share=_peer_share(prediction, costs, to_device + from_device, places[one.place])
-                if workload.is_training
-                else 0.0,
-            )
-        )
-    return found
+def _drive_profile(drive: str, read: float) -> tuple[DeviceProfile, ...]:
+    return (DeviceProfile(address=drive, from_device=read),) if drive else ()
 
 
-def _peer_share(prediction: Prediction, costs: Costs, moved: float, together: int) -> float:
+def _peer_share(exchanged: float, moved: float, together: int, topology: Topology) -> float:
     """Return the share of a device's traffic in a training that stays below its switch.
 
     Traffic that does not come from the host belongs to a ring: below a switch all devices but one receive it from a
@@ -86,10 +128,8 @@ def _peer_share(prediction: Prediction, costs: Costs, moved: float, together: in
     """
     if moved <= 0:
         return 0.0
-    spec = prediction.spec
-    exchanged = max(0.0, moved - spec.batch * spec.accumulation * costs.device_bytes) / moved
-    inside = together if together == len(prediction.topology.accelerators) else together - 1
-    return exchanged * inside / together
+    inside = together if together == len(topology.accelerators) else together - 1
+    return min(1.0, max(0.0, exchanged / moved * inside / together))
 
 
 def _first_loss(spec: Spec, workload: Workload) -> float:

@@ -62,6 +62,15 @@ class Engine:
     def start(self, process: Process) -> None:
         self._ready.append(process)
 
+    def free(self, resource: str) -> float:
+        """Return what is left of a resource beside what is held: who holds something cannot take it altogether."""
+        amount = self._capacities[resource]
+        return max(LEAST_SHARE * amount, amount - self._held.get(resource, 0.0))
+
+    def held(self, resource: str) -> float:
+        """Return how much of a resource is held."""
+        return self._held.get(resource, 0.0)
+
     def hold(self, resource: str, amount: float) -> None:
         """Take an amount of a resource's capacity from all activities, or give it back with a negative one."""
         self._held[resource] = self._held.get(resource, 0.0) + amount
@@ -115,12 +124,7 @@ class Engine:
         flows = [one for one, _ in self._running if one.key]
         keys = (*sorted(one.key for one in flows), *self._held.items())
         if keys not in self._shares:
-            # Who holds something cannot keep others from it altogether.
-            capacities = {
-                name: max(LEAST_SHARE * amount, amount - self._held.get(name, 0.0))
-                for name, amount in self._capacities.items()
-            }
-            self._shares[keys] = fair_shares(flows, capacities)
+            self._shares[keys] = fair_shares(flows, {name: self.free(name) for name in self._capacities})
         self.rates = self._shares[keys]
         for one, _ in self._running:
             if one.key:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.model.features import edge_between_places, edge_within_place, link_rate
@@ -27,9 +27,9 @@ class Route:
     limit: float = float("inf")
     kind: str = "pcie"
 
-    def slowest(self, capacities: Mapping[str, float]) -> float:
+    def slowest(self, free: Callable[[str], float]) -> float:
         """Return what one transfer reaches where nothing else is on its way."""
-        return min([self.limit, *(capacities[name] / weight for name, weight in self.path.items())])
+        return min([self.limit, *(free(name) / weight for name, weight in self.path.items())])
 
     @property
     def hop(self) -> float:

@@ -22,7 +22,7 @@ class StepSimulation:
 
     `kernel_busy` counts kernels of the communication that wait, as NVML's utilisation does; `compute_busy` does not.
     `memory_busy` is the share of time with memory access. `devices` has the bytes a step to and from each device over
-    its PCIe link, `traffic` those of all devices in chassis together, a second.
+    its PCIe link, `traffic` what the ports of all devices in chassis count together, a second.
     """
 
     step_seconds: float  # median

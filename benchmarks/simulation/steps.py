@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import statistics
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.model.topology import LOCAL, Topology
+from benchmarks.simulation import constants as c
 from benchmarks.simulation.engine import Engine, Gate, Process
 from benchmarks.simulation.result import StepSimulation, TimelinePoint
 from benchmarks.simulation.training import WARMUP_STEPS, TrainingRun
@@ -27,12 +28,13 @@ def simulate_step(
     steps: int = 8,
     neighbours: Sequence[tuple[Spec, Topology]] = (),
     cold: bool = False,
+    limits: Mapping[str, float] = {},
 ) -> StepSimulation:
     """Return simulated steps of a run after one of warm-up; equal arguments give equal results.
 
     `neighbours` run on the same host at the same time: places of equal names, the drive and the cores are shared.
-    `cold`: samples come from the drive, as in a first pass. Raises ModelError for a workload that trains nothing, and
-    for too few devices.
+    `cold`: samples come from the drive, as in a first pass. `limits` leave less of shared resources. Raises
+    ModelError for a workload that trains nothing, and for too few devices.
     """
     capacities: dict[str, float] = {}
     engine = Engine(capacities)
@@ -42,6 +44,7 @@ def simulate_step(
     ]
     for run in reversed(runs):
         capacities.update(run.links.capacities())
+    capacities.update(limits)
     main = runs[0]
     for run in runs:
         run.begin()
@@ -87,6 +90,7 @@ class _Watch:
             return sum(float(getattr(meter, name)) for meter in fed) / len(fed) / count
 
         bytes_each = self._device_bytes((run.ring_bytes - self._sent) / count)
+        counted = self._device_bytes(c.COUNTED_EXCHANGE * (run.ring_bytes - self._sent) / count)
         outside = [device.name for device in run.accelerators if device.place != LOCAL]
         # What the devices take, not what loaders prepare ahead.
         decoded = count * spec.global_batch * sample_seconds(spec)
@@ -104,7 +108,7 @@ class _Watch:
             optimiser=sum(meter.optimised for meter in meters) / run.ranks / count,
             cpu_share=min(1.0, (decoded / passed + started) / max(1, run.topology.cores)),
             host_memory_bytes=run.ranks * (PROCESS_BYTES + spec.loader_workers * WORKER_BYTES),
-            traffic=sum(sum(bytes_each[name]) for name in outside) * count / passed,
+            traffic=sum(sum(counted[name]) for name in outside) * count / passed,
             devices=bytes_each,
             links={name: (amount - self._carried.get(name, 0.0)) / passed for name, amount in run.carried.items()},
             timeline=self._timeline(ends[-1]),

@@ -53,19 +53,21 @@ class TrainingRun:
         self._moving = False  # bytes of the exchange are on their way
         self._pending = [0] * spec.devices  # kernels of the exchange on each device
         self._read_bytes = self._bytes_to_read(cold=cold)
-        # Queues of loaders that keep up are full, as they are after some time; those of others are empty.
-        self._queue = [c.PREFETCHED * spec.loader_workers if self._loaders_keep_up() else 0] * self.ranks
+        self._queue = [0] * self.ranks
         self._filled: list[Gate] = [Gate() for _ in range(self.ranks)]
         self._space: list[Gate] = [Gate() for _ in range(self.ranks)]
         self._ends: defaultdict[int, Gate] = defaultdict(lambda: Gate(self.ranks))
         self.ring_bytes = 0.0  # that each device has sent for the exchange
+        engine.hold(CORES, float(self.ranks))
         self.ended: list[float] = []  # time of the end of each step
         self.cores_used: list[tuple[float, float]] = [(0.0, 0.0)]  # core-seconds of the loaders until a time
         self._decoded = 0.0
 
     def begin(self) -> None:
         """Start all processes of the run."""
-        self._engine.hold(CORES, float(self.ranks))
+        if self._loaders_keep_up():
+            # Their queues are full, as they are after some time.
+            self._queue = [c.PREFETCHED * self.spec.loader_workers] * self.ranks
         for rank in range(self.ranks):
             if self.spec.loader_workers:
                 self._engine.start(self._loader(rank))
@@ -104,16 +106,17 @@ class TrainingRun:
 
     def _loaders_keep_up(self) -> bool:
         """Whether loaders are likely faster than the devices."""
-        spec = self.spec
-        workers = min(spec.loader_workers, self.topology.cores / self.ranks)
+        spec, engine = self.spec, self._engine
+        loaders = engine.held(CORES)  # of all runs: there is one for each process
+        workers = min(spec.loader_workers, engine.free(CORES) / loaders)
         if not workers:
             return False
         backward = [sum(group.backward for group in work.groups) for work in self._work]
         forward = [sum(group.forward for group in work.groups) for work in self._work]
-        exchanged = sum(size for _, size, _ in self._exchange.sequence(0)) / self._ring.slowest(self.links.capacities())
+        exchanged = sum(size for _, size, _ in self._exchange.sequence(0)) / self._ring.slowest(engine.free)
         device = max(forward) + max(*backward, self._several * exchanged / spec.accumulation)
         loading = self._samples() * sample_seconds(spec) / workers
-        reading = self.ranks * self._read_bytes / self.links.read().slowest(self.links.capacities())
+        reading = loaders * self._read_bytes / self.links.read().slowest(engine.free)
         return max(loading, reading) < device
 
     def _samples(self) -> int:
