@@ -24,6 +24,7 @@ from benchmarks.sweeps.placement import (
 from core.language import _
 from hostwire.training import Executor
 
+CUDA: Final = "cuda"
 DEVICES: Final = 8  # of each cell
 DRAWERS, A_DRAWER = 2, 4  # of falconGPUs: so many drawers with so many GPUs each
 # A simulation repeats itself; a measurement has the steps of the preset.
@@ -57,14 +58,17 @@ class _PlacedConfiguration:
 
 def plan_play(pool: SweepPool, executor: Executor) -> ExperimentPlay:
     """Return what can be played with a pool: on the host that can have the most of the five configurations."""
-    plays = [_play_on(pool, host, executor) for host in pool.hosts if executor in host.executors]
+    hosts = [
+        host for host in pool.hosts if executor in host.executors and (executor != "torch" or CUDA in host.backends)
+    ]
+    plays = [_play_on(pool, host, executor) for host in hosts]
     if able := [play for play in plays if play.grid is not None]:
         return min(able, key=lambda play: len(play.missing))
     if plays:
         why_not = _("No host has eight GPUs of its own, nor four of one model in each of two drawers that it reaches.")
     elif executor == "torch":
         why_not = _(
-            "No host that you may compose can train with PyTorch now. Install PyTorch for the trainer on one; its "
+            "No host that you may compose can train on GPUs now. Install PyTorch with CUDA for the trainer of one; its "
             "agent reports it within a minute."
         )
     else:

@@ -16,7 +16,7 @@ from benchmarks.model.topology import Topology
 from benchmarks.runs.results import Statistic, Summary
 from benchmarks.simulation import StepSimulation, simulate_step
 from benchmarks.workloads.catalogue import CATALOGUE, workload_title
-from core.language import SOURCE_LANGUAGE, _
+from core.language import SOURCE_LANGUAGE
 from hostwire.training import Spec
 
 ID_PREFIX = "simulation "  # of rows that are no recorded runs
@@ -61,7 +61,7 @@ def _row(name: str, spec: Spec, topology: Topology, simulated: StepSimulation) -
     series = _series(simulated)
     return RunData(
         id=name,
-        title=_("{title}, {configuration}, simulated", title=title, configuration=topology.name),
+        title=f"{title}, {topology.name}",
         workload=spec.workload,
         workload_title=title,
         is_training=CATALOGUE[spec.workload].is_training,

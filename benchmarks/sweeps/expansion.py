@@ -156,6 +156,7 @@ def sweep_pool(person: User) -> SweepPool:
                 local_gpus=host.local_gpus,
                 own_drive=host.own_drive,
                 executors=host.executors,
+                backends=host.trainer.backends if host.trainer is not None else (),
             )
             for host in hosts
         ),

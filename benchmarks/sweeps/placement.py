@@ -29,7 +29,7 @@ NVME_PREFIX = "nvme:"
 
 @dataclass(frozen=True, kw_only=True)
 class PoolHost:
-    """A host: the number of its own GPUs, and its executors ('torch', 'simulated').
+    """A host: the number of its own GPUs, its executors ('torch', 'simulated'), and PyTorch's backends ('cuda').
 
     `own_drive` is the model of its own NVMe drive, '' for none.
     """
@@ -39,6 +39,7 @@ class PoolHost:
     local_gpus: int = 0
     own_drive: str = ""
     executors: tuple[str, ...] = ("simulated",)
+    backends: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

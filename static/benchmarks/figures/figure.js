@@ -265,29 +265,31 @@ class FigureChart {
         },
       };
     });
-    return [...traces, ...this.ideals(shown, ink), ...this.bounds(shown, ink)];
+    return [...traces, ...this.ideals(shown, ink), ...this.bounds(ink)];
   }
 
-  /** Published limits, each over the bars of its place. */
-  bounds(shown, ink) {
+  /** Published limits, each over the bars of its place: { x0, x1, value, words }. */
+  shownBounds() {
+    const shown = this.entries.filter(({ key }) => !this.hidden.has(key));
     return this.data.bounds.flatMap(({ x, relation, value, group }) => {
-      const places = shown.map(({ key }) => this.bars?.at.get(`${key}\n${x}`)).filter((at) => at !== undefined);
+      const places = shown.map(({ key }) => this.bars.at.get(`${key}\n${x}`)).filter((at) => at !== undefined);
       if (!places.length) return [];
-      const name = `${LABELS.published}: ${escapeMarkup(group)} ${relation} ${formatDigits(value)}`;
-      return {
-        type: "scatter",
-        mode: "lines+text",
-        name,
-        x: [Math.min(...places) - 0.5, Math.max(...places) + 0.5],
-        y: [value, value],
-        line: { color: ink.text, dash: "9px,3px", width: 2 },
-        text: ["", escapeMarkup(`${group} ${relation} ${formatDigits(value)}`)],
-        textposition: "middle right",
-        textfont: { color: ink.text },
-        hovertemplate: `${wrapMarkup(x, HOVERED)}<br>${name}<extra></extra>`,
-        showlegend: false,
-      };
+      const words = escapeMarkup(`${group} ${relation} ${formatDigits(value)}`.trim());
+      return { x, x0: Math.min(...places) - 0.5, x1: Math.max(...places) + 0.5, value, words };
     });
+  }
+
+  bounds(ink) {
+    return this.shownBounds().map(({ x, x0, x1, value, words }) => ({
+      type: "scatter",
+      mode: "lines",
+      name: LABELS.published,
+      x: [x0, x1],
+      y: [value, value],
+      line: { color: ink.text, dash: "9px,3px", width: 2 },
+      hovertemplate: `${wrapMarkup(x, HOVERED)}<br>${LABELS.published}: ${words}<extra></extra>`,
+      showlegend: false,
+    }));
   }
 
   /** Lines of results in proportion: not of runs, so without signs and intervals. */
@@ -349,6 +351,17 @@ class FigureChart {
       xaxis: x,
       yaxis: y,
       uniformtext: { minsize: 9, mode: "hide" },
+      annotations: this.shownBounds().map(({ x1, value, words }) => ({
+        x: x1,
+        y: value,
+        text: words,
+        showarrow: false,
+        xanchor: "right",
+        yanchor: "bottom",
+        bgcolor: ink.card,
+        opacity: 0.9,
+        font: { color: ink.text },
+      })),
       shapes: data.baseline ? [{ ...baseline, line: { color: ink.text, width: 1, dash: "dot" } }] : [],
     };
   }

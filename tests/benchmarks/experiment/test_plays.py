@@ -62,7 +62,11 @@ def test_what_a_host_cannot_have_is_left_out_with_the_reason() -> None:
 
 
 def test_without_a_host_that_can_the_reason_says_what_to_do() -> None:
-    assert "Install PyTorch for the trainer" in plan_play(pool(), "torch").why_not
+    assert "Install PyTorch with CUDA" in plan_play(pool(), "torch").why_not
+    able = replace(pool().hosts[0], executors=("torch", "simulated"), backends=("cpu",))
+    assert plan_play(replace(pool(), hosts=(able,)), "torch").grid is None
+    measured = plan_play(replace(pool(), hosts=(replace(able, backends=("cpu", "cuda")),)), "torch")
+    assert {one.spec.steps for one in expanded(measured).points if one.spec.workload == "resnet50"} == {50}
     assert "An administrator enrols one" in plan_play(SweepPool(), "simulated").why_not
     assert "eight GPUs of its own" in plan_play(pool(local_gpus=2, gpus=2), "simulated").why_not
 
