@@ -58,12 +58,11 @@ class _PlacedConfiguration:
 
 def plan_play(pool: SweepPool, executor: Executor) -> ExperimentPlay:
     """Return what can be played with a pool: on the host that can have the most of the five configurations."""
-    hosts = [
-        host for host in pool.hosts if executor in host.executors and (executor != "torch" or CUDA in host.backends)
-    ]
+    able = [host for host in pool.hosts if executor in host.executors]
+    hosts = able if executor == "simulated" else [host for host in able if CUDA in host.backends]
     plays = [_play_on(pool, host, executor) for host in hosts]
-    if able := [play for play in plays if play.grid is not None]:
-        return min(able, key=lambda play: len(play.missing))
+    if found := [play for play in plays if play.grid is not None]:
+        return min(found, key=lambda play: len(play.missing))
     if plays:
         why_not = _("No host has eight GPUs of its own, nor four of one model in each of two drawers that it reaches.")
     elif executor == "torch":

@@ -37,6 +37,7 @@ FEATURES = (
     "benchmarks.recommend.api",
     "benchmarks.records.api",
     "benchmarks.figures.api",
+    "benchmarks.experiment.api",
 )
 
 app_name = "api"

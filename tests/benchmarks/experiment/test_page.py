@@ -146,6 +146,28 @@ def test_an_observation_that_does_not_hold_is_told_by_word_and_sign() -> None:
     assert '<b>O2</b> <span class="state done">holds</span> <span class="faint"> the model is fitted to it' in text
 
 
+def test_the_api_has_the_verdicts_and_charts_of_the_page(client: Client, bob: User) -> None:
+    for place in ("localGPUs", "falconGPUs"):
+        run_made(bob, place=place)
+    found = client.get("/api/v1/benchmarks/experiment/").json()
+    assert [one["name"] for one in found["figures"]] == list(EXPERIMENT_FIGURES)
+    assert [(one["key"], one["holds"]) for one in found["observations"]] == [
+        (one.observation.key, one.holds) for one in judge_observations()
+    ]
+    assert [one["title"] for one in found["workloads"]][-1] == "BERT-large"
+    of_figure = client.get("/api/v1/benchmarks/experiment/figure-11/").json()
+    assert of_figure == found["figures"][list(EXPERIMENT_FIGURES).index("figure-11")]
+    (chart,) = of_figure["charts"]
+    rows = table(client, "figure-11", "relative-time")
+    assert [(one["x"], one["group"], one["provenance"], one["value"]) for one in chart["marks"]] == [
+        (row["Workload"], row["Configuration"], row["Provenance"], float(row["Time relative to localGPUs"]))
+        for row in rows
+        if row["Provenance"] != "published"
+    ]
+    assert len(chart["bounds"]) == 4
+    assert client.get("/api/v1/benchmarks/experiment/figure-17/").status_code == 404
+
+
 def test_an_unknown_figure_or_chart_is_not_found(client: Client) -> None:
     for path in ("figure-17/", "figure-17/csv/", "figure-11/csv/?chart=loss"):
         assert client.get(PAGE + path).status_code == 404
