@@ -49,6 +49,7 @@ EXCEPTIONS = {
     "history:throughput_csv": (200, 200, 200, 404, 302),
     "recommend:recommend_csv": (400, 400, 400, 400, 302),
     "api:figure": (200, 200, 200, 200, 401),
+    "api:experiment_figure": (200, 200, 200, 200, 401),
     "api:my_token": (404, 404, 404, 404, 401),
     "api:my_dashboard": (404, 404, 404, 404, 401),
     "history:dashboard": (404, 404, 404, 404, 302),
