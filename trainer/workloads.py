@@ -16,6 +16,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from hostwire.training import Spec
+from trainer.models.inception import InceptionV3, classes_loss
 from trainer.models.networks import alexnet, bert, mnist_cnn, mobilenet_v2, resnet50, vgg16
 from trainer.models.yolo import Yolo, detection_loss
 from trainer.processes import die_with_parent
@@ -60,10 +61,6 @@ def _sgd(spec: Spec) -> Callable[[nn.Module], torch.optim.Optimizer]:
     return lambda model: torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, weight_decay=1e-4)
 
 
-def _classes_loss(outputs: Any, targets: tuple[Tensor, ...]) -> Tensor:
-    return functional.cross_entropy(outputs.float(), targets[0])
-
-
 def _answer_loss(outputs: Any, targets: tuple[Tensor, ...]) -> Tensor:
     first, last = outputs
     return (
@@ -88,6 +85,7 @@ def _options(spec: Spec, **defaults: float) -> dict[str, Any]:
 _CLASSIFIERS: dict[str, tuple[Callable[..., nn.Module], dict[str, float]]] = {
     "mobilenet_v2": (mobilenet_v2, {"image": 224, "classes": 1000, "width": 1.0}),
     "resnet50": (resnet50, {"classes": 1000, "width": 1.0}),
+    "inception_v3": (InceptionV3, {"classes": 1000, "width": 1.0}),
     "alexnet": (alexnet, {"classes": 1000, "width": 1.0}),
     "vgg16": (vgg16, {"classes": 1000, "width": 1.0}),
     "mnist_cnn": (mnist_cnn, {"image": 28, "classes": 10}),
@@ -104,7 +102,7 @@ def _classification(spec: Spec) -> TrainingTask:
         samples=lambda length, rank: kind(
             length=length, image=sizes["image"], classes=sizes["classes"], seed=spec.seed, rank=rank
         ),
-        loss=_classes_loss,
+        loss=classes_loss,
         optimiser=_sgd(spec),
         files="digits" if is_digits else "images",
         sizes={name: sizes[name] for name in ("image", "classes")},

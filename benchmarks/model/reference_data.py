@@ -301,6 +301,7 @@ WORKLOAD_FAMILY: Mapping[str, str] = MappingProxyType(
         "yolov5l": "convolution",
         "alexnet": "convolution",
         "vgg16": "convolution",
+        "inception_v3": "convolution",
         "mnist_cnn": "convolution",
         "bert_base": "transformer",
         "bert_large": "transformer",

@@ -148,6 +148,29 @@ _WORKLOADS = (
         costs=costs.bert_large,
     ),
     Workload(
+        name="inception_v3",
+        title="InceptionV3",
+        family="vision",
+        samples=gettext_noop("images"),
+        about=gettext_noop(
+            "Classifies images by kernels of several sizes side by side. 27 million parameters, those of an auxiliary "
+            "classifier among them."
+        ),
+        source=gettext_noop(
+            "Layer graph written from Szegedy and others, Rethinking the Inception architecture, CVPR 2016; its batch "
+            "of 32 a device."
+        ),
+        data_set=gettext_noop("ImageNet sizes, random pixels"),
+        depth=48,
+        parameters=(image_parameter(299, least=75), classes_parameter(1000), WIDTH),
+        presets={
+            "tiny": _tiny_preset(2, image=75, classes=10, width=0.125),
+            "paper": _paper_preset(32),
+            "custom": {"batch": 32},
+        },
+        costs=costs.inception_v3,
+    ),
+    Workload(
         name="alexnet",
         title="AlexNet",
         family="vision",

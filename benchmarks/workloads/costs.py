@@ -8,92 +8,12 @@ other sides are scaled by their pixels, as the trainer generates images of the r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache, wraps
-from itertools import pairwise
 
 from benchmarks.workloads.definitions import Costs, LayerCosts
+from benchmarks.workloads.layer_tally import COMPUTE_PASSES, FLOAT_BYTES, InceptionTally, LayerTally, YoloTally
 from hostwire.training import Spec
-
-FLOAT_BYTES = 4.0  # bytes of a value in fp32
-# A training step computes each layer three times: forward, the gradient by its input, the gradient by its weights.
-COMPUTE_PASSES = 3.0
-
-
-@dataclass
-class LayerTally:
-    """A running sum over the layers of one network: `side` is that of the square maps where the next layer begins.
-
-    `kept` counts values that the backward pass needs, `operations` the kernels of a forward pass.
-    """
-
-    side: int
-    channels: int
-    parameters: float = 0.0
-    products: float = 0.0
-    kept: float = 0.0
-    operations: int = 0
-    ends: list[tuple[float, float, float, int]] = field(default_factory=lambda: [(0.0, 0.0, 0.0, 0)])
-
-    def _end_layer(self) -> None:
-        """Note the sums at the end of a layer."""
-        self.ends.append((self.parameters, self.products, self.kept, self.operations))
-
-    def convolution(
-        self, channels: int, kernel: int, stride: int = 1, *, groups: int = 1, normed: bool = True, kept: int = 2
-    ) -> None:
-        """Add a convolution with padding: with normalisation it has no bias.
-
-        `kept` tensors of its output's size are needed backwards: the inputs of the normalisation and of the next layer,
-        and the input of a smooth activation such as SiLU.
-        """
-        self.side = math.ceil(self.side / stride)
-        weights = kernel * kernel * self.channels / groups * channels
-        self.parameters += weights + (2 * channels if normed else channels)
-        self.products += weights * self.side**2
-        self.kept += kept * channels * self.side**2
-        self.operations += 3 if normed else 2
-        self.channels = channels
-        self._end_layer()
-
-    def pool(self, kernel: int = 2, *, padded: bool = False) -> None:
-        """Add a pooling layer that halves the side, with padding or without, and keeps the positions of its maxima.
-
-        A maximum's place is an index of 8 bytes.
-        """
-        self.side = math.ceil(self.side / 2) if padded else max(1, (self.side - kernel) // 2 + 1)
-        self.kept += 3 * self.channels * self.side**2
-        self.operations += 1
-
-    def dense(self, inputs: float, outputs: float, *, kept: float = 1.0) -> None:
-        """Add a fully connected layer with bias."""
-        self.parameters += inputs * outputs + outputs
-        self.products += inputs * outputs
-        self.kept += kept * outputs
-        self.operations += 2
-        self._end_layer()
-
-    def costs(self, *, input_bytes: float, device_bytes: float) -> Costs:
-        """Return the costs of one sample."""
-        return Costs(
-            parameters=self.parameters,
-            flops=2 * COMPUTE_PASSES * self.products,
-            activation_bytes=FLOAT_BYTES * self.kept,
-            input_bytes=input_bytes,
-            device_bytes=device_bytes,
-            operations=self.operations,
-            layers=tuple(
-                LayerCosts(
-                    parameters=after[0] - before[0],
-                    flops=2 * COMPUTE_PASSES * (after[1] - before[1]),
-                    activation_bytes=FLOAT_BYTES * (after[2] - before[2]),
-                    operations=after[3] - before[3],
-                )
-                for before, after in pairwise(self.ends)
-            ),
-        )
 
 
 def round_channels(channels: float) -> int:
@@ -181,25 +101,6 @@ def resnet50(image: float, classes: float, width: float) -> Costs:
     return net.costs(**_image_bytes(image, usual=224, file_bytes=IMAGENET_FILE_BYTES))
 
 
-class _YoloTally(LayerTally):
-    """A tally with the blocks of YOLOv5; its SiLU keeps its input."""
-
-    def conv(self, channels: int, kernel: int = 1, stride: int = 1) -> None:
-        self.convolution(channels, kernel, stride, kept=3)
-
-    def csp(self, channels: int, count: int) -> None:
-        """Add three 1x1 convolutions around `count` bottlenecks of half the channels."""
-        inputs, half = self.channels, channels // 2
-        self.conv(half)
-        for _ in range(count):
-            self.conv(half)
-            self.conv(half, 3)
-        self.channels = inputs
-        self.conv(half)
-        self.channels = 2 * half
-        self.conv(channels)
-
-
 @_of_options(image=640, classes=80, width=1, depth=1)
 def yolov5l(image: float, classes: float, width: float, depth: float) -> Costs:
     """CSP backbone, path aggregation and three scales: 47 million parameters, 58 billion products at full size."""
@@ -210,7 +111,7 @@ def yolov5l(image: float, classes: float, width: float, depth: float) -> Costs:
     def times(full: int) -> int:
         return max(1, round(full * depth))
 
-    net = _YoloTally(side=int(image), channels=3)
+    net = YoloTally(side=int(image), channels=3)
     net.channels, net.side = 12, -(-net.side // 2)  # two by two pixels folded into channels
     net.conv(channels(64), 3)
     skips: list[tuple[int, int]] = []  # channels and side of the maps that the neck reuses
@@ -280,6 +181,38 @@ def _bert(sequence: float, vocabulary: float, layers: float, hidden: float, head
 
 bert_base = _of_options(sequence=384, vocabulary=30522, layers=12, hidden=768, heads=12)(_bert)
 bert_large = _of_options(sequence=384, vocabulary=30522, layers=24, hidden=1024, heads=16)(_bert)
+
+
+@_of_options(image=299, classes=1000, width=1)
+def inception_v3(image: float, classes: float, width: float) -> Costs:
+    """Branches of several kernels: 27.2 million parameters with the auxiliary classifier, 5.7 billion products."""
+    net = InceptionTally(side=int(image), channels=3)
+    net.width = width
+    net.conv(32, 3, 3, 2)
+    net.conv(32, 3, 3, padded=False)
+    net.conv(64, 3, 3)
+    net.pool(3)
+    net.conv(80)
+    net.conv(192, 3, 3, padded=False)
+    net.pool(3)
+    for pool in (32, 64, 64):
+        net.branches(((64,),), ((48,), (64, 5, 5)), ((64,), (96, 3, 3), (96, 3, 3)), pool=pool)
+    net.branches(((384, 3, 3, 2),), ((64,), (96, 3, 3), (96, 3, 3, 2)), thinned=True)
+    for inner in (128, 160, 160, 192):
+        row, column = (inner, 1, 7), (inner, 7, 1)
+        net.branches(((192,),), ((inner,), row, (192, 7, 1)), ((inner,), column, row, column, (192, 1, 7)), pool=192)
+    channels, side = net.channels, net.side
+    net.side = 5  # the auxiliary classifier pools to it
+    net.conv(128)
+    net.conv(768, 5, 5, padded=False)
+    net.dense(net.channels, classes)
+    net.channels, net.side = channels, side
+    net.branches(((192,), (320, 3, 3, 2)), ((192,), (192, 1, 7), (192, 7, 1), (192, 3, 3, 2)), thinned=True)
+    for _ in range(2):
+        fork = ((-384, 1, 3), (384, 3, 1))
+        net.branches(((320,),), ((384,), *fork), ((448,), (384, 3, 3), *fork), pool=192)
+    net.dense(net.channels, classes)
+    return net.costs(**_image_bytes(image, usual=299, file_bytes=IMAGENET_FILE_BYTES))
 
 
 @_of_options(image=224, classes=1000, width=1)

@@ -24,6 +24,7 @@ PUBLISHED = {
     "bert_large": 340,
     "alexnet": 61.1,
     "vgg16": 138.4,
+    "inception_v3": 27.2,
 }
 
 

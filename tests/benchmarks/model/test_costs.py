@@ -22,6 +22,7 @@ OTHERWISE: dict[str, dict[str, Any]] = {
     "bert_large": {"sequence": 128, "layers": 2, "hidden": 64, "heads": 2, "vocabulary": 1000},
     "alexnet": {"image": 192, "width": 0.5},
     "vgg16": {"image": 96, "width": 0.25},
+    "inception_v3": {"image": 331, "width": 0.5},
     "mnist_cnn": {"image": 48, "classes": 26},
 }
 
@@ -59,6 +60,7 @@ def test_parameters_and_operations_are_those_of_the_trainers_network_at_other_si
         ("bert_large", 334, 123),
         ("alexnet", 61.1, 0.71),
         ("vgg16", 138.4, 15.5),
+        ("inception_v3", 27.2, 5.72),
     ],
 )
 def test_full_sizes_have_the_parameters_and_products_that_publications_name(
