@@ -311,8 +311,9 @@ def _as_text(value: Any) -> str:
 # Words in names of programs and tags, the longer ones first, with their workloads.
 WORKLOAD_HINTS: Final = (
     ("mobilenetv2", "mobilenet_v2"), ("mobilenet", "mobilenet_v2"), ("resnet50", "resnet50"), ("resnet", "resnet50"),
+    ("inceptionv3", "inception_v3"), ("inception", "inception_v3"),
     ("yolov5", "yolov5l"), ("bertlarge", "bert_large"), ("bertbase", "bert_base"), ("bert", "bert_large"),
-    ("alexnet", "alexnet"), ("vgg16", "vgg16"), ("vgg", "vgg16"), ("inception", "inception_v3"), ("mnist", "mnist_cnn"),
+    ("alexnet", "alexnet"), ("vgg16", "vgg16"), ("vgg", "vgg16"), ("mnist", "mnist_cnn"),
 )  # fmt: skip
 
 

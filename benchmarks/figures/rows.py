@@ -183,6 +183,8 @@ _FIELD_LABELS: Final[Mapping[str, Callable[[Any], str]]] = {
     "bucket_bytes": lambda value: _("buckets of {size:g} MiB", size=value / 2**20),
     "loader_workers": lambda value: _("{count} loaders", count=value),
     "threads": lambda value: _("{count} threads", count=value) if value else _("threads as chosen by the library"),
+    "cores": lambda value: _("{count} cores", count=value) if value else _("all cores"),
+    "data": lambda value: _("files") if value == "files" else _("random samples"),
     "backend": lambda value: "CPU" if value == "cpu" else "GPU",
 }
 

@@ -329,6 +329,7 @@ _SCALING_FIELDS: Final = (
     ),
     _ScalingField("threads", "scaling-threads", gettext_noop("threads a process"), _PROPORTION),
     _ScalingField("loader_workers", "scaling-loaders", gettext_noop("loaders a process"), _PROPORTION),
+    _ScalingField("cores", "scaling-cores", gettext_noop("cores a host"), _PROPORTION),
 )
 
 LOSS_POINTS: Final = 300  # of a line over steps

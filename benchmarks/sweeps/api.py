@@ -71,7 +71,7 @@ MANIFEST_EXAMPLE = OpenApiExample(
 class SweepRequestSerializer(StrictSerializer, serializers.Serializer[Any]):
     """A sweep to create: a grid, or a manifest with what it leaves open in `grid`.
 
-    Members of `grid`: the axes `workload`, `framework`, `batch`, `accumulation`, `threads`, `loader_workers`,
+    Members of `grid`: the axes `workload`, `framework`, `batch`, `accumulation`, `threads`, `loader_workers`, `cores`,
     `precision`, `gradient`, `strategy`, `compile`, `host` (ids), `accelerator` (models), `count`, `placement` ('cpu',
     'local', 'drawer:ID', 'devices:ID,ID', 'spread', 'hybrid') and `storage` ('host', 'own', 'nvme:ID'), each a list;
     `batch_of`, `repeats`, `preset`, `same`, `command`, `executor`, `limit_seconds`, `at_once` and `early`; `parts`, a

@@ -27,17 +27,19 @@ from core.errors import Invalid
 from core.language import _, gettext_noop, join_words, joined
 
 MAX_LIST_LENGTH: Final = 400
-NUMERIC_AXES: Final = ("count", "batch", "threads", "loader_workers", "accumulation")
+NUMERIC_AXES: Final = ("count", "batch", "threads", "loader_workers", "cores", "accumulation")
 TEXT_AXES: Final = ("framework", "workload", "placement", "accelerator", "storage", "precision", "gradient", "strategy")
 USUAL_VALUES: Final = {
     "count": (1, 2, 4, 8, 16, 32), "batch": (32, 64, 128, 256, 512), "threads": (2, 4, 8, 16, 32, 64),
-    "loader_workers": (0, 2, 4, 8), "accumulation": (1, 2, 4), "precision": ("fp32", "fp16", "bf16"),
+    "loader_workers": (0, 2, 4, 8), "cores": (1, 2, 4, 8, 16, 32), "accumulation": (1, 2, 4),
+    "precision": ("fp32", "fp16", "bf16"),
     "gradient": ("fp32", "fp16", "bf16"), "strategy": ("single", "dp", "ddp", "sharded"),
 }  # fmt: skip
 AXIS_HELP: Final = {
     "batch": gettext_noop("None chosen: the preset’s."),
     "count": gettext_noop("Accelerators of a run."),
     "threads": gettext_noop("Of each process. None chosen: the library’s own choice."),
+    "cores": gettext_noop("Of all processes and loaders of a run together. None chosen: all."),
     "strategy": gettext_noop("None chosen: single on one device, ddp on more."),
     "accelerator": gettext_noop("None chosen: any."),
 }
@@ -146,6 +148,7 @@ def form_axes(given: QueryDict, pool: SweepPool, errors: Mapping[str, str]) -> l
         "accumulation": usual("accumulation"),
         "threads": usual("threads"),
         "loader_workers": usual("loader_workers"),
+        "cores": usual("cores"),
     }
     return [_form_axis(axis, values, given, errors) for axis, values in choices.items()]
 

@@ -63,6 +63,7 @@ class GridAxes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     accumulation: tuple[AxisNumber, ...] = ()
     threads: tuple[AxisNumber, ...] = ()
     loader_workers: tuple[AxisNumber, ...] = ()
+    cores: tuple[AxisNumber, ...] = ()
     precision: tuple[Precision, ...] = ()
     gradient: tuple[Precision, ...] = ()
     strategy: tuple[Strategy, ...] = ()
@@ -113,7 +114,7 @@ class SweepGrid(GridAxes, frozen=True, forbid_unknown_fields=True, kw_only=True)
 # Axes in the order of a point's values: the last one varies fastest.
 AXES: Final = (
     "workload", "framework", "host", "placement", "accelerator", "storage", "count", "strategy", "precision",
-    "gradient", "compile", "accumulation", "batch", "threads", "loader_workers",
+    "gradient", "compile", "accumulation", "batch", "threads", "loader_workers", "cores",
 )  # fmt: skip
 AXIS_LABELS: Final = {
     "workload": gettext_noop("Workload"),
@@ -131,9 +132,12 @@ AXIS_LABELS: Final = {
     "batch": gettext_noop("Batch"),
     "threads": gettext_noop("CPU threads"),
     "loader_workers": gettext_noop("Loader processes"),
+    "cores": gettext_noop("CPU cores"),
     "repeat": gettext_noop("Repeat"),
 }
-FIXED_FIELDS: Final = ("steps", "warmup", "seed", "bucket_bytes")
+FIXED_FIELDS: Final = (
+    "steps", "warmup", "seed", "bucket_bytes", "data", "samples", "validate_every", "checkpoint_every", "restarts",
+)  # fmt: skip
 AxisValues = dict[str, Option]
 # The reason why a specification cannot run on a composition, '' if it can: memory, drawer rules, host capabilities.
 RefusalCheck = Callable[[Spec, Composition], str]
@@ -301,7 +305,17 @@ def _point_spec(grid: SweepGrid, values: AxisValues) -> Spec:
     known = CATALOGUE[workload]
     own = {parameter.name for parameter in known.parameters}
     given: dict[str, Any] = {name: value for name, value in grid.same.items() if name in FIXED_FIELDS or name in own}
-    names = ("strategy", "precision", "gradient", "compile", "accumulation", "threads", "loader_workers", "batch")
+    names = (
+        "strategy",
+        "precision",
+        "gradient",
+        "compile",
+        "accumulation",
+        "threads",
+        "loader_workers",
+        "cores",
+        "batch",
+    )
     given |= {name: values[name] for name in names if name in values}
     given |= {"framework": values["framework"], "devices": count}
     given["backend"] = "cpu" if values["placement"] == CPU_PLACEMENT else "cuda"

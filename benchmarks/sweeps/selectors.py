@@ -330,6 +330,7 @@ SCALING_AXES: Final = {  # with their names within a sentence
     "batch": gettext_noop("batch"),
     "threads": gettext_noop("cpu threads"),
     "loader_workers": gettext_noop("loader processes"),
+    "cores": gettext_noop("cpu cores"),
     "accumulation": gettext_noop("accumulation"),
 }
 MAX_LINES: Final = 12
@@ -421,6 +422,7 @@ VALUE_LABELS: Final = {
     "batch": gettext_noop("batch {number}"),
     "threads": gettext_noop("{number} threads"),
     "loader_workers": gettext_noop("{number} loaders"),
+    "cores": gettext_noop("{number} cores"),
     "accumulation": gettext_noop("{number} batches"),
     "repeat": gettext_noop("repeat {number}"),
 }

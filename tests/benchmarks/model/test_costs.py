@@ -20,9 +20,9 @@ OTHERWISE: dict[str, dict[str, Any]] = {
     "yolov5l": {"image": 320, "width": 0.5, "depth": 0.33},
     "bert_base": {"sequence": 64, "layers": 3, "hidden": 96, "heads": 4, "vocabulary": 2000},
     "bert_large": {"sequence": 128, "layers": 2, "hidden": 64, "heads": 2, "vocabulary": 1000},
+    "inception_v3": {"image": 331, "width": 0.5},
     "alexnet": {"image": 192, "width": 0.5},
     "vgg16": {"image": 96, "width": 0.25},
-    "inception_v3": {"image": 331, "width": 0.5},
     "mnist_cnn": {"image": 48, "classes": 26},
 }
 
@@ -58,9 +58,9 @@ def test_parameters_and_operations_are_those_of_the_trainers_network_at_other_si
         ("yolov5l", 47, 57.6),
         ("bert_base", 108.9, 35.3),
         ("bert_large", 334, 123),
+        ("inception_v3", 27.2, 5.72),
         ("alexnet", 61.1, 0.71),
         ("vgg16", 138.4, 15.5),
-        ("inception_v3", 27.2, 5.72),
     ],
 )
 def test_full_sizes_have_the_parameters_and_products_that_publications_name(
