@@ -66,6 +66,8 @@ def _hosts_errors(workload: Workload, spec: Spec) -> dict[str, str]:
         return {"strategy": _("Over several hosts a run has the strategy ddp or sharded.")}
     if spec.restarts:
         return {"restarts": _("A run over several hosts is not restarted.")}
+    if spec.resume_from:
+        return {"resume_from": _("A run over several hosts begins anew: its checkpoint is on the first host alone.")}
     if spec.devices < spec.hosts:
         return {"devices": _("Each of {hosts} hosts has a process: it needs that many devices.", hosts=spec.hosts)}
     return {}
