@@ -27,6 +27,7 @@ from benchmarks.recommend.explanation import (
     format_objective,
     format_share,
 )
+from benchmarks.recommend.model_names import unknown_model_sentences
 from benchmarks.recommend.pool import RecommendationPool
 from benchmarks.recommend.ranking import (
     DECISION_CONFIDENCE,
@@ -131,6 +132,7 @@ class Recommendation:
     layouts: int = 0
     runs: int = 0
     unfit: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # on GPU models without a data sheet
     undivided: tuple[int, ...] = ()
 
     @property
@@ -211,7 +213,7 @@ def recommend(
     evaluation = evaluate_candidates(found.every, request, belief, alike) if found.every else None
     answer = Recommendation(
         request=request, exact=found.exact, considered=len(found.every), layouts=found.layouts, runs=len(observations),
-        unfit=found.unfit, undivided=found.undivided,
+        unfit=found.unfit, notes=unknown_model_sentences(pool), undivided=found.undivided,
     )  # fmt: skip
     if evaluation is None:
         return replace(answer, impossible=explain_infeasibility(pool, request, belief, alike))

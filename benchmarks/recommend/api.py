@@ -55,7 +55,10 @@ class RecommendationLimitsSerializer(StrictSerializer, serializers.Serializer[An
     least_devices = serializers.IntegerField(min_value=1, max_value=1024, required=False)
     most_devices = serializers.IntegerField(min_value=1, max_value=1024, required=False)
     host_ids = serializers.ListField(child=IdField(), max_length=1000, required=False)
-    models = serializers.ListField(child=serializers.CharField(max_length=100), max_length=100, required=False)
+    models = serializers.ListField(
+        child=serializers.CharField(max_length=100), max_length=100, required=False,
+        help_text="Of GPUs, as the BMC, the agent or the vendor writes them, or a part of the name: V100",
+    )  # fmt: skip
     most_hours = serializers.FloatField(min_value=1e-9, max_value=1e9, required=False)
     most_kwh = serializers.FloatField(
         min_value=1e-9, max_value=1e9, required=False, help_text="Of GPUs, host and chassis"
@@ -215,6 +218,7 @@ class AnswerSerializer(serializers.Serializer[Any]):
     deciding_run = DecidingRunSerializer(allow_null=True)
     impossible = ImpossibleSerializer(allow_null=True)
     does_not_fit = serializers.ListField(child=serializers.CharField())
+    notes = serializers.ListField(child=serializers.CharField(), help_text="On GPU models without a data sheet")
     batch_not_divided_by = serializers.ListField(child=serializers.IntegerField())
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from django.http import QueryDict
 
+from benchmarks.recommend.model_names import pool_models
 from benchmarks.recommend.pool import RecommendationPool
 from benchmarks.recommend.request import DEFAULT_SAMPLES, MAX_BATCHES, OBJECTIVE_LABELS, training_workloads
 from benchmarks.workloads.catalogue import CATALOGUE
@@ -124,6 +125,7 @@ class RecommendationForm:
         names |= {member: name for name, (member, __) in CHOICE_FIELDS.items()} | {
             "batches": "batch",
             "limits/host_ids": "host",
+            "limits/models": "model",
         }
         for where, words in found.items():
             bare = where.replace(".", "/").split("[", maxsplit=1)[0]
@@ -167,7 +169,7 @@ class RecommendationForm:
             "hosts": [
                 (one.id, one.name, str(one.id) in self.given.getlist("host")) for one in self.pool.hosts.values()
             ],
-            "models": [(one, one in self.given.getlist("model")) for one in self._models()],
+            "models": [(one, one in self.given.getlist("model")) for one in pool_models(self.pool)],
             "places": [(name, _(words), name == self.text("gpus", "any")) for name, words in GPU_LOCATION_CHOICES],
             "storages": [(name, _(words), name == self.text("storage", "local")) for name, words in STORAGE_CHOICES],
             "has_constraints": any(self.given.get(name) for name in constraints),
@@ -175,7 +177,3 @@ class RecommendationForm:
 
     def _ticks(self, name: str) -> list[tuple[str, str, bool]]:
         return [(value, _(words), value in self.given.getlist(name)) for value, words in CHOICE_FIELDS[name][1]]
-
-    def _models(self) -> list[str]:
-        own = {host.local.model for host in self.pool.hosts.values() if host.local_gpus}
-        return sorted(own | {one.kind.model for one in self.pool.devices.values() if not one.is_storage})

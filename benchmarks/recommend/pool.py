@@ -12,6 +12,7 @@ from benchmarks.model.reference_data import LOCAL_STORAGE
 from benchmarks.model.topology import PcieLink, Storage
 from benchmarks.recommend.power import CORE_WATTS, HOST_IDLE_WATTS, ChassisPower
 from benchmarks.recommend.times import SiteTimes
+from benchmarks.runs.topology import model_name
 from fabric.bmc.types import DrawerMode
 from fabric.operations.rules import DeviceSnapshot, DrawerSnapshot, PortSnapshot
 
@@ -202,7 +203,7 @@ def _host_pool(number: int, host: _Host) -> HostPool:
         cores=host.cores,
         memory_bytes=host.host_memory_gb * 1e9,
         local_gpus=host.local_gpus,
-        local=DeviceClass(model=host.model, memory_bytes=host.memory_gb * 1e9),
+        local=DeviceClass(model=model_name(host.model), memory_bytes=host.memory_gb * 1e9),
         local_fabric=host.fabric,
     )
 
@@ -210,7 +211,9 @@ def _host_pool(number: int, host: _Host) -> HostPool:
 def _device_class(device: _Device) -> DeviceClass:
     memory = device.memory_gb * 1e9 if device.kind == "gpu" else 0.0
     return DeviceClass(
-        model=device.model, memory_bytes=memory, link=PcieLink(lanes=device.lanes, generation=device.generation)
+        model=model_name(device.model),
+        memory_bytes=memory,
+        link=PcieLink(lanes=device.lanes, generation=device.generation),
     )
 
 

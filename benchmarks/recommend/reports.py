@@ -73,6 +73,7 @@ def recommendation_json(pool: RecommendationPool, answer: Recommendation) -> dic
         if answer.impossible is not None
         else None,
         "does_not_fit": list(answer.unfit),
+        "notes": list(answer.notes),
         "batch_not_divided_by": list(answer.undivided),
     }
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from benchmarks.recommend.model_names import is_known_model, matching_models, near_models, pool_models
 from benchmarks.recommend.pool import RecommendationPool
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from benchmarks.workloads.definitions import SpecError
 from core.errors import Invalid
-from core.language import _, gettext_noop
+from core.language import _, gettext_noop, joined
 from hostwire.training import Precision, Spec, Strategy
 
 Objective = Literal["time", "gpu_hours", "energy", "devices"]
@@ -215,6 +216,19 @@ def _refuse_contradictions(given: RecommendationInput) -> None:
         )
 
 
+def _known_models(names: Sequence[str], pool: RecommendationPool) -> frozenset[str]:
+    """Return the pool's names of GPU models; one that only a data sheet has stays. Raises Invalid for unknown ones."""
+    models = pool_models(pool)
+    found: set[str] = set()
+    for name in names:
+        matched = matching_models(name, models)
+        if not matched and not is_known_model(name):
+            sentence = _("There is no GPU model ‘{name}’ here.", name=name)
+            raise Invalid(sentence, errors={"limits.models": joined([sentence, near_models(name, models)])})
+        found |= matched or {name}
+    return frozenset(found)
+
+
 def _constraints(given: ConstraintsInput, pool: RecommendationPool) -> Constraints:
     if given.host_ids is not None and (unknown := sorted(set(given.host_ids) - set(pool.hosts))):
         raise Invalid(
@@ -225,7 +239,7 @@ def _constraints(given: ConstraintsInput, pool: RecommendationPool) -> Constrain
         least_devices=given.least_devices,
         most_devices=given.most_devices,
         hosts=frozenset(given.host_ids) if given.host_ids is not None else None,
-        models=frozenset(given.models) if given.models is not None else None,
+        models=_known_models(given.models, pool) if given.models is not None else None,
         most_seconds=given.most_hours * 3600 if given.most_hours is not None else None,
         most_joules=given.most_kwh * 3.6e6 if given.most_kwh is not None else None,
         most_watts=given.most_watts,

@@ -161,4 +161,4 @@ def _text(answer: Recommendation) -> str:
         lines += ["", answer.deciding.sentence]
     if answer.impossible is not None:
         lines += [f"- without {name}: {words}" for name, words in answer.impossible.relaxed]
-    return "\n".join([*lines, "", *(f"- {one}" for one in answer.unfit[:10]), answer.search_words])
+    return "\n".join([*lines, "", *(f"- {one}" for one in (*answer.notes, *answer.unfit[:10])), answer.search_words])

@@ -20,10 +20,16 @@ from benchmarks.recommend.candidates import JobSeconds, StepSeconds, enumerate_c
 from benchmarks.recommend.pool import RecommendationPool
 from benchmarks.recommend.power import CHASSIS_SLOTS, CHASSIS_WATTS, HOST_IDLE_WATTS, RESTING_SHARE
 from benchmarks.recommend.reports import recommendation_json, recommendation_rows
-from benchmarks.recommend.request import Constraints, RecommendationRequest, SoftwareChoices
+from benchmarks.recommend.request import (
+    Constraints,
+    RecommendationRequest,
+    SoftwareChoices,
+    parse_recommendation_request,
+)
 from benchmarks.recommend.study import RUNS_A_TRIAL, run_study, run_trial
 from benchmarks.recommend.times import ASSUMED_START
 from benchmarks.workloads.catalogue import spec_of
+from core.errors import Invalid
 from fabric.plans.rules import DesiredState, plan_steps
 from hostwire.training import Spec
 from tests.benchmarks.recommend.pools import any_pool, drawer, pool_of
@@ -214,6 +220,45 @@ def test_the_parts_of_time_and_energy_are_all_of_it(pool: RecommendationPool) ->
             True,
         )
     assert answer.lines[0].variant in answer.sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "models"),
+    [
+        ("NVIDIA A100 80GB PCIe", {"A100 80GB PCIe"}),
+        ("a100-pcie-80gb", {"A100 80GB PCIe"}),
+        ("A100", {"A100 80GB PCIe", "A100-SXM4-40GB"}),
+        ("A100 SXM", {"A100-SXM4-40GB"}),
+        ("Tesla V100-PCIE-16GB", {"V100-PCIE-16GB"}),
+        ("Tesla V100 PCIe 16 GB", {"V100-PCIE-16GB"}),
+        ("NVIDIA H100 PCIe", {"NVIDIA H100 PCIe"}),  # there is none here, and the constraint says so
+    ],
+)
+def test_a_model_may_be_written_as_the_site_the_agent_or_the_vendor_does(name: str, models: set[str]) -> None:
+    pool = pool_of(
+        [{"name": "a", "local_gpus": 1, "model": "NVIDIA A100-SXM4-40GB", "memory_gb": 40}],
+        [{
+            **drawer(1, ports=["a"], devices="V"),
+            "devices": [{"slot": 1, "model": "Tesla V100-PCIE-16GB"}, {"slot": 2, "model": "NVIDIA A100 80GB PCIe"}],
+        }],
+    )  # fmt: skip
+    request = parse_recommendation_request({"workload": "resnet50", "limits": {"models": [name]}}, pool)
+    assert request.limits.models == models
+
+
+def test_an_unknown_model_has_a_sentence_with_near_ones() -> None:
+    pool = pool_of([{"name": "a", "local_gpus": 1, "model": "GeForce 4711"}], [drawer(1, ports=["a"], devices="V")])
+    with pytest.raises(Invalid) as refused:
+        parse_recommendation_request({"workload": "resnet50", "limits": {"models": ["V10O-PCIE"]}}, pool)
+    (sentence,) = refused.value.details["errors"].values()
+    assert "There is no GPU model ‘V10O-PCIE’ here." in sentence
+    assert "V100-PCIE" in sentence
+    for name in ("", "!", "NVIDIA"):
+        with pytest.raises(Invalid):
+            parse_recommendation_request({"workload": "resnet50", "limits": {"models": [name]}}, pool)
+    (note,) = recommend(pool, request_of()).notes
+    assert "There is no data sheet of ‘GeForce 4711’" in note
+    assert "Near it are: " in note
 
 
 def test_a_limit_on_time_asks_for_more_devices(pool: RecommendationPool) -> None:
