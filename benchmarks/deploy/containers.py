@@ -13,7 +13,7 @@ from benchmarks.deploy.request import DeploymentRequest
 SOURCE_FOLDER: Final = "/opt/source"
 TRAINER_FOLDER: Final = "/opt/falconweb"
 TRAINER_PARTS: Final = ("trainer", "hostwire")  # packages of a checkout of FalconWeb
-TRAINER_PACKAGES: Final = ("transformers", "msgspec")
+TRAINER_PACKAGES: Final = ("transformers", "msgspec", "numpy", "pillow")
 
 
 @dataclass(frozen=True, kw_only=True)

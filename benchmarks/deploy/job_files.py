@@ -187,9 +187,7 @@ def launch_command(request: DeploymentRequest, spec: Spec | None, cores: int | N
     gpus = job.gpus or (spec.devices if spec is not None and spec.backend == "cuda" else 0)
     # A specification covers one node, whose one GPU is 'single': only what is requested keeps a job to one process.
     is_alone = spec is not None and spec.strategy in {"single", "dp"} and "strategy" in request.fixed
-    command = (
-        ("python3", "-m", "trainer", spec_file(request)) if request.is_trainer else fill_placeholders(request, spec)
-    )
+    command = trainer_words(request) if request.is_trainer else fill_placeholders(request, spec)
     is_python = bool(command) and PYTHON_PATTERN.fullmatch(PurePosixPath(command[0]).name) is not None
     spread = gpus * job.nodes > 1 and not is_alone
     kind, tasks, processes = "plain", 1, 1
@@ -213,6 +211,11 @@ def launch_command(request: DeploymentRequest, spec: Spec | None, cores: int | N
         unfilled=_unfilled_options(request, spec) if spec is not None and not request.is_trainer else (),
         spec=spec if request.is_trainer else None,
     )
+
+
+def trainer_words(request: DeploymentRequest) -> tuple[str, ...]:
+    """Return the command of this site's trainer, which appends what happens to NAME.events.jsonl."""
+    return ("python3", "-m", "trainer", spec_file(request), "--events", f"{request.job.name}.events.jsonl")
 
 
 def spec_file(request: DeploymentRequest) -> str:

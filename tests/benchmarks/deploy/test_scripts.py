@@ -192,7 +192,7 @@ def test_without_a_command_the_trainer_of_this_site_runs_the_specification(tmp_p
     python.write_text('#!/bin/sh\nprintf "[%s]" "$@"\n')
     python.chmod(0o755)
     found = run(script, tmp_path, CONTAINER="", PATH=f"{python.parent}:/usr/bin:/bin")
-    assert found.stdout == "[-m][trainer][job.spec.json]"
+    assert found.stdout == "[-m][trainer][job.spec.json][--events][job.events.jsonl]"
     spec = msgspec.json.decode((tmp_path / "job.spec.json").read_bytes(), type=Spec)
     assert (spec.workload, spec.devices, spec.batch) == ("mnist_cnn", 2, 8)
     assert 'COPY ["trainer", "/opt/falconweb/trainer"]' in text_of(made(asked), "docker")
