@@ -27,9 +27,9 @@ from benchmarks.figures.rows import (
     work_fields,
 )
 from benchmarks.figures.utilisation import DISPLAY_UNITS
-from benchmarks.model import ModelError, link_tables, predict, prior
-from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_WORKLOADS, paper_cells, paper_spec
-from benchmarks.model.paper_study import FALCON_GPUS, HYBRID_GPUS, LOCAL_GPUS, VARIANTS
+from benchmarks.model import ModelError, link_tables, predict, prior, published_belief
+from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_VARIANTS, PAPER_WORKLOADS, paper_cells, paper_spec
+from benchmarks.model.paper_study import FALCON_GPUS, HYBRID_GPUS, LOCAL_GPUS
 from benchmarks.model.prediction import Prediction
 from benchmarks.model.step_time import LINK_UNITS
 from benchmarks.model.topology import LOCAL, Topology
@@ -331,7 +331,9 @@ def predict_runs(rows: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
         if key in found or len(found) >= MAX_PREDICTIONS:
             continue
         try:
-            prediction = predict(row.spec, row.topology)
+            # The published cells ran with that site's software and loaders.
+            belief = published_belief() if row.provenance == "published" else None
+            prediction = predict(row.spec, row.topology, belief)
         except ModelError:  # the model does not cover the workload
             unfit.append(row)
             continue
@@ -386,7 +388,7 @@ def published_cells(figure: str) -> Iterable[tuple[Spec, Topology]]:
     """Yield what a figure predicts where it lacks runs: published workloads in published configurations."""
     changed, falcon = msgspec.structs.replace, PAPER_TOPOLOGIES[FALCON_GPUS]
     if figure == "software":
-        for variant, place in product(({}, *VARIANTS.values()), (LOCAL_GPUS, HYBRID_GPUS, FALCON_GPUS)):
+        for variant, place in product(({}, *PAPER_VARIANTS.values()), (LOCAL_GPUS, HYBRID_GPUS, FALCON_GPUS)):
             yield changed(paper_spec("bert_large"), **variant), PAPER_TOPOLOGIES[place]
     elif figure == "gpu-to-gpu":
         yield spec_of(PAIR_WORKLOAD, "paper", {}), PAPER_TOPOLOGIES[HYBRID_GPUS]  # it has pairs of all classes

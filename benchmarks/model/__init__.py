@@ -7,8 +7,9 @@ draws many cells at once. Reasons, formulas and limits: docs/model.md.
 from __future__ import annotations
 
 from benchmarks.model.belief import Belief, Draws, step_seconds
-from benchmarks.model.calibration import paper_cells, prior, refit
-from benchmarks.model.features import ModelError, fits, memory_bytes
+from benchmarks.model.calibration import paper_cells, prior, published_belief, refit
+from benchmarks.model.features import ModelError
+from benchmarks.model.memory import fits, memory_bytes
 from benchmarks.model.prediction import predict
 from benchmarks.model.reports import paper_rows, prediction_json, prediction_text
 from benchmarks.model.step_time import link_tables
@@ -28,6 +29,7 @@ __all__ = [
     "prediction_json",
     "prediction_text",
     "prior",
+    "published_belief",
     "read_topology",
     "refit",
     "step_seconds",

@@ -1,13 +1,11 @@
-"""Beliefs about the parameters: draws of them, and their fit to data.
+"""Beliefs about the parameters, and steps drawn from them.
 
-All values are logarithms, so that errors are relative. Derivatives are differences from one evaluation of the formula
-with a draw per parameter.
+All values are logarithms, so that errors are relative.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,9 +14,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from benchmarks.model.features import Features, ModelError, feature_columns, features_of, is_link_workload
+from benchmarks.model.features import ModelError, feature_columns, features_of, is_link_workload
 from benchmarks.model.reference_data import Floats
-from benchmarks.model.step_time import counted_traffic, link_seconds, step_times
+from benchmarks.model.step_time import link_seconds, step_times
 from benchmarks.model.topology import LOCAL, Topology
 from core.language import _
 from hostwire.training import Spec
@@ -167,149 +165,3 @@ def _normal_draws(draws: Draws, name: str) -> Floats:
     """Return normal draws that are the same for the same name and seed."""
     random = np.random.Generator(np.random.Philox(key=[draws.seed, zlib.crc32(name.encode())]))
     return random.standard_normal(len(draws.logs))
-
-
-FINITE_DIFFERENCE = 1e-4
-STUDENT_T_FREEDOM = (
-    4.0  # degrees of freedom of an error: heavier tails than a normal one, so that an outlier pulls less
-)
-FIT_ITERATIONS = 3  # of weights and size of misfit
-MIN_MISFIT, MAX_MISFIT = 0.02, 0.6
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitDatum:
-    """One figure to fit: of a cell's features, the logarithm of its step's seconds or of its traffic in bytes a second.
-
-    `spread` is the relative error of the figure itself; `effect` names what other data share its error with, whose size
-    is `effect_spread`.
-    """
-
-    features: Features
-    log_value: float
-    spread: float
-    is_traffic: bool = False
-    effect: str = ""
-    effect_spread: float = 0.0
-    name: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ParameterFit:
-    """The outcome: `mean` and `covariance` of parameters first, then of the shared errors in the order of `effects`."""
-
-    mean: Floats
-    covariance: Floats
-    effects: tuple[str, ...]
-    misfit: float
-    freedom: float
-
-
-class FitProblem:
-    """Data with their values by the formula, as a function of parameters and shared errors."""
-
-    def __init__(self, data: Sequence[FitDatum], size: int) -> None:
-        self.size = size
-        self.values = np.array([datum.log_value for datum in data])
-        self.spreads = np.array([datum.spread for datum in data])
-        self.effects = tuple(sorted({datum.effect for datum in data if datum.effect}))
-        self.effect_spreads = np.array(
-            [next(datum.effect_spread for datum in data if datum.effect == name) for name in self.effects]
-        )
-        self._columns = feature_columns([datum.features for datum in data])
-        self._traffic = np.array([datum.is_traffic for datum in data])
-        self._shared = np.zeros((len(data), len(self.effects)))
-        for row, datum in enumerate(data):
-            if datum.effect:
-                self._shared[row, self.effects.index(datum.effect)] = 1.0
-
-    def log_values(self, states: Floats) -> Floats:
-        """Return the logarithms by the formula, states by data."""
-        logs = states[:, : self.size]
-        step = step_times(logs, self._columns).step
-        found = np.log(np.where(self._traffic, counted_traffic(logs, self._columns, step), step))
-        shared = states[:, self.size :] @ self._shared.T
-        answer: Floats = found + np.where(self._traffic, -shared, shared)
-        return answer
-
-    def derivatives(self, state: Floats) -> Floats:
-        """Return the derivatives by the state: data by parameters."""
-        moves = FINITE_DIFFERENCE * np.eye(self.size, len(state))
-        both = self.log_values(np.concatenate([state + moves, state - moves]))
-        own = ((both[: self.size] - both[self.size :]) / (2 * FINITE_DIFFERENCE)).T
-        return np.concatenate([own, np.where(self._traffic[:, None], -self._shared, self._shared)], axis=1)
-
-
-def fit_parameters(
-    data: Sequence[FitDatum], mean: Floats, covariance: Floats, *, misfit: float, freedom: float, learn: bool = True
-) -> ParameterFit:
-    """Return the fit of data to a normal belief of the parameters.
-
-    `misfit` with `freedom` degrees of freedom is the prior of the formula's relative error, beyond each datum's own;
-    with `learn` the residuals update it.
-    """
-    # It takes each process a third of a second to import, and few of them fit anything.
-    from scipy.linalg import cho_factor, cho_solve
-    from scipy.optimize import least_squares
-
-    problem = FitProblem(data, len(mean))
-    start = np.concatenate([mean, np.zeros(len(problem.effects))])
-    prior = np.zeros((len(start), len(start)))
-    prior[: len(mean), : len(mean)] = covariance
-    prior[len(mean) :, len(mean) :] = np.diag(problem.effect_spreads**2)
-    precision = cho_solve(cho_factor(prior + 1e-12 * np.eye(len(prior))), np.eye(len(prior)))
-    root = np.linalg.cholesky(precision).T
-    state, size, known = start, misfit, freedom
-    weights = np.ones(len(data))
-    jacobian = problem.derivatives(state)
-    for _round in range(FIT_ITERATIONS if learn else 1):
-        scale = np.sqrt(weights) / np.sqrt(problem.spreads**2 + size**2)
-
-        def residuals(at: Floats, scale: Floats = scale) -> Floats:
-            return np.concatenate([(problem.log_values(at[None])[0] - problem.values) * scale, root @ (at - start)])
-
-        def slopes(at: Floats, scale: Floats = scale) -> Floats:
-            return np.concatenate([problem.derivatives(at) * scale[:, None], root])
-
-        state = least_squares(residuals, state, jac=slopes, method="lm", xtol=1e-5, ftol=1e-6).x
-        jacobian = problem.derivatives(state)
-        left = problem.log_values(state[None])[0] - problem.values
-        total = problem.spreads**2 + size**2
-        if not learn:
-            break
-        weights = (STUDENT_T_FREEDOM + 1) / (STUDENT_T_FREEDOM + left**2 / total)
-        away = jacobian @ (state - start) - left
-        size, known = _estimate_misfit(away, jacobian, prior, problem.spreads**2 / weights, (misfit, freedom))
-    scale = np.sqrt(weights) / np.sqrt(problem.spreads**2 + size**2)
-    scaled = jacobian * scale[:, None]
-    posterior = np.linalg.inv(precision + scaled.T @ scaled)
-    return ParameterFit(
-        mean=state,
-        covariance=(posterior + posterior.T) / 2,
-        effects=problem.effects,
-        misfit=size,
-        freedom=known,
-    )
-
-
-def _estimate_misfit(
-    away: Floats, jacobian: Floats, covariance: Floats, own: Floats, believed: tuple[float, float]
-) -> tuple[float, float]:
-    """Return the most probable size of the misfit and its degrees of freedom.
-
-    `away` is the distance of data from the prior's values, linearised at the fit, and `own` the variances of the data
-    themselves. The parameters are integrated out, so that fitting them to the data does not hide the misfit.
-    """
-    misfit, freedom = believed
-    known = jacobian @ covariance @ jacobian.T
-    sizes = np.geomspace(MIN_MISFIT, MAX_MISFIT, 40)
-    chances = np.zeros(len(sizes))
-    for index, size in enumerate(sizes):
-        factor = np.linalg.cholesky(known + np.diag(own + size**2))
-        scaled = np.linalg.solve(factor, away)
-        chances[index] = -np.log(np.diag(factor)).sum() - scaled @ scaled / 2
-        chances[index] -= freedom * (math.log(size) + misfit**2 / size**2 / 2)
-    best = float(sizes[np.argmax(chances)])
-    total = own + best**2
-    taken = np.diag(known @ np.linalg.inv(known + np.diag(total)))
-    return best, freedom + float(np.sum(np.clip(1 - taken, 0.0, 1.0) * best**2 / total))

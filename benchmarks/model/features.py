@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from benchmarks.model.reference_data import (
     NVLINK_PAIR,
     PARAMETER_INDEX,
     SAME_SWITCH,
+    UNKNOWN_DEVICE,
     WORKLOAD_FAMILY,
     X16_GEN3_RATE,
     Floats,
@@ -69,13 +71,15 @@ class Features:
     family: int  # indices of parameters
     workload: int
     half: int
+    reached: int
     core: int
     device: int
     loader: int
+    foreign: float  # of another generation than the V100: memory-bound operations feel its factor, too
     site: float  # flags are 0 or 1; this one: runs here, and is no published rate
     on_cpu: float
     mixed: float
-    tensor: float  # computes in fp16 or bf16 units
+    planar: float  # mixed-precision convolutions in PyTorch's default layout
     single: float
     ddp: float
     dp: float
@@ -85,16 +89,20 @@ class Features:
     devices: float
     accumulation: float
     flops_seconds: float  # of one batch at the peak rate
+    winograd_seconds: float  # of these, those that Winograd shortens
     memory_seconds: float  # of one batch at the memory's rate
     operations: float
     optimiser_seconds: float
     late: float
     gradient_bytes: float
+    bucket_copy_seconds: float  # of the gradients once through device memory
+    rented: float  # a published rate of a host whose fabric is not NVIDIA's
     weight_bytes: float  # in the precision of the arithmetic
     bucket_bytes: float
     nvlink_rate: float
     switch_rate: float
     across_rate: float
+    drawers_rate: float
     loopback_rate: float
     hop_seconds: float  # all hops of one way round
     uplinked: float
@@ -169,7 +177,7 @@ def _features_of(spec: Spec, topology: Topology) -> Features:
         raise ModelError(_("{workload} measures links: it has no training step.", workload=spec.workload))
     family = WORKLOAD_FAMILY[spec.workload]
     devices = spec.devices
-    flops_seconds, memory_seconds, optimiser_rate, kind, tensor = _processor(spec, topology, accelerators)
+    facts = _processor(spec, topology, accelerators, family)
     width = VALUE_BYTES[spec.precision]
     edges = ring_edges(spec, topology, accelerators)
     first_rate = uplink_rate(accelerators[0], topology) if accelerators else HOST_MEMORY_RATE
@@ -187,12 +195,14 @@ def _features_of(spec: Spec, topology: Topology) -> Features:
         workload=PARAMETER_INDEX[f"workload:{spec.workload}"],
         half=PARAMETER_INDEX[f"half:{spec.workload}"],
         core=PARAMETER_INDEX[f"core:{spec.workload}"],
-        device=PARAMETER_INDEX[f"device:{kind}"],
+        reached=PARAMETER_INDEX[facts.reached],
+        device=PARAMETER_INDEX[f"device:{facts.kind}"],
         loader=PARAMETER_INDEX["scenes" if spec.workload == "yolov5l" else LOADER_PARAMETERS[family]],
+        foreign=float(not facts.kind.startswith("V100")),
         site=1.0,
         on_cpu=float(spec.backend == "cpu"),
         mixed=float(spec.precision != "fp32"),
-        tensor=float(tensor),
+        planar=float(spec.precision != "fp32" and spec.backend != "cpu" and family != "transformer"),
         single=float(devices == 1 or spec.strategy == "single"),
         ddp=float(devices > 1 and spec.strategy == "ddp"),
         dp=float(devices > 1 and spec.strategy == "dp"),
@@ -201,12 +211,19 @@ def _features_of(spec: Spec, topology: Topology) -> Features:
         inline=float(spec.loader_workers == 0),
         devices=float(devices),
         accumulation=float(spec.accumulation),
-        flops_seconds=spec.batch * costs.flops * flops_seconds,
-        memory_seconds=spec.batch * costs.activation_bytes * (width / 4) * MEMORY_PASSES * memory_seconds,
+        flops_seconds=spec.batch * costs.flops * facts.flop_seconds,
+        winograd_seconds=spec.batch
+        * costs.flops
+        * facts.flop_seconds
+        * costs.winograd_share
+        * (facts.reached == "conv_single"),
+        memory_seconds=spec.batch * costs.activation_bytes * (width / 4) * MEMORY_PASSES * facts.byte_seconds,
         operations=3.0 * costs.operations,
-        optimiser_seconds=costs.parameters * moment_bytes / shard * optimiser_rate,
+        optimiser_seconds=costs.parameters * moment_bytes / shard * facts.byte_seconds,
         late=costs.late_share,
         gradient_bytes=costs.parameters * VALUE_BYTES[spec.gradient],
+        bucket_copy_seconds=costs.parameters * VALUE_BYTES[spec.gradient] * facts.byte_seconds,
+        rented=0.0,
         weight_bytes=costs.parameters * (VALUE_BYTES[spec.precision] if spec.strategy == "sharded" else 4.0),
         bucket_bytes=float(spec.bucket_bytes),
         decode=samples * costs.device_bytes,
@@ -222,19 +239,31 @@ def _features_of(spec: Spec, topology: Topology) -> Features:
     )
 
 
-def _processor(
-    spec: Spec, topology: Topology, accelerators: Sequence[Accelerator]
-) -> tuple[float, float, float, str, bool]:
-    """Return of the slowest device: s an operation, s a byte of activations and of weights, its name, tensor units."""
+class _Processor(NamedTuple):
+    """The slowest device: seconds an operation and a byte of its memory, its data sheet and share of the peak rate."""
+
+    flop_seconds: float
+    byte_seconds: float
+    kind: str
+    reached: str
+
+
+def _processor(spec: Spec, topology: Topology, accelerators: Sequence[Accelerator], family: str) -> _Processor:
     if spec.backend == "cpu":
         # Processes share the cores and the memory of one host.
         cores = topology.cores if spec.threads == 0 else min(topology.cores, spec.threads * spec.devices)
-        memory = spec.devices / HOST_MEMORY_RATE
-        return spec.devices / (max(1, cores) * CORE_RATE), memory, memory, "other", False
+        return _Processor(
+            spec.devices / (max(1, cores) * CORE_RATE), spec.devices / HOST_MEMORY_RATE, UNKNOWN_DEVICE.name, "core"
+        )
     slowest = min((device_datasheet(device.model) for device in accelerators), key=lambda facts: facts.single)
-    rate = {"fp32": slowest.single, "fp16": slowest.half, "bf16": slowest.bf16}[spec.precision]
-    memory = 1 / slowest.memory_rate
-    return 1 / rate, memory, memory, slowest.name, rate > 1.5 * slowest.single
+    is_convolution = family != "transformer"
+    single = slowest.tf32 if is_convolution else slowest.single
+    rate = {"fp32": single, "fp16": slowest.half, "bf16": slowest.bf16}[spec.precision]
+    reached = "half" if rate > 1.5 * slowest.single else "single"  # units of matrices, or not
+    return _Processor(1 / rate, 1 / slowest.memory_rate, slowest.name, f"conv_{reached}" if is_convolution else reached)
+
+
+EDGE_KINDS = ("nvlink", "switch", "across", "drawers", "loopback")
 
 
 def ring_edges(spec: Spec, topology: Topology, accelerators: Sequence[Accelerator]) -> dict[str, float]:
@@ -242,7 +271,7 @@ def ring_edges(spec: Spec, topology: Topology, accelerators: Sequence[Accelerato
 
     Devices of a place are adjacent, so each uplink carries one stream each way for any number of devices below it.
     """
-    rates = {"nvlink": NO_EDGE, "switch": NO_EDGE, "across": NO_EDGE, "loopback": NO_EDGE}
+    rates = dict.fromkeys(EDGE_KINDS, NO_EDGE)
     hops, devices = 0.0, spec.devices
     if devices == 1:
         pass
@@ -261,11 +290,14 @@ def ring_edges(spec: Spec, topology: Topology, accelerators: Sequence[Accelerato
             edge = edge_between_places(places)
             hops += len(places) * edge.latency
             narrowest = min(uplink_rate(device, topology) for device in accelerators)
-            rates["across"] = min(rates["across"], edge.rate * narrowest / X16_GEN3_RATE)
+            kind = "across" if edge is ACROSS_HOST else "drawers"
+            rates[kind] = min(rates[kind], edge.rate * narrowest / X16_GEN3_RATE)
     return {
         **{f"{kind}_rate": rate for kind, rate in rates.items()},
         "hop_seconds": hops,
-        "uplinked": float(any(device.place != LOCAL for device in accelerators) and rates["across"] < NO_EDGE),
+        "uplinked": float(
+            any(device.place != LOCAL for device in accelerators) and min(rates["across"], rates["drawers"]) < NO_EDGE
+        ),
     }
 
 
@@ -317,7 +349,7 @@ def storage_link_rate(topology: Topology) -> float:
 
 
 FEATURE_NAMES = tuple(field.name for field in fields(Features))
-INDEX_FEATURES = frozenset({"family", "workload", "half", "core", "device", "loader"})
+INDEX_FEATURES = frozenset({"family", "workload", "half", "reached", "core", "device", "loader"})
 
 
 def feature_columns(cells: Sequence[Features]) -> dict[str, Floats]:
@@ -326,66 +358,3 @@ def feature_columns(cells: Sequence[Features]) -> dict[str, Floats]:
         name: np.array([getattr(cell, name) for cell in cells], dtype=np.intp if name in INDEX_FEATURES else np.float64)
         for name in FEATURE_NAMES
     }
-
-
-# Bytes a parameter. The optimiser keeps one value (momentum) or two (Adam); DDP copies gradients into its buckets.
-WEIGHT_BYTES, GRADIENT_BYTES, BUCKET_BYTES = 4.0, 4.0, 4.0
-MOMENT_BYTES = {"convolution": 4.0, "depthwise": 4.0, "transformer": 8.0}
-CUDA_CONTEXT_BYTES, CPU_PROCESS_BYTES = 1.0e9, 0.4e9  # bytes of a process before anything is trained
-FRAGMENTATION = 1.05  # of what the allocator holds against what is used
-GATHERED_SHARE = 0.1  # of the weights, whole at a time when sharded
-# Of a device's memory the driver keeps a little for itself.
-USABLE_SHARE = 0.98
-
-
-def memory_bytes(spec: Spec) -> float:
-    """Return the bytes of memory that a run needs on one device, on the CPU backend those of one process.
-
-    Weights, gradients, optimiser, tensors kept for the backward pass, and the runtime. Raises ModelError for a workload
-    without a model.
-    """
-    costs = costs_of(spec)
-    fixed = CPU_PROCESS_BYTES if spec.backend == "cpu" else CUDA_CONTEXT_BYTES
-    if is_link_workload(spec):
-        return fixed + costs.activation_bytes
-    width = VALUE_BYTES[spec.precision]
-    each = WEIGHT_BYTES + GRADIENT_BYTES + MOMENT_BYTES[WORKLOAD_FAMILY[spec.workload]]
-    if spec.devices > 1 and spec.strategy == "sharded":
-        weights = each / spec.devices + GATHERED_SHARE * width
-    else:
-        # Mixed precision keeps a copy of the weights in half width while a batch is computed.
-        weights = each + (width if spec.precision != "fp32" else 0.0)
-        weights += BUCKET_BYTES if spec.devices > 1 else 0.0
-    activations = spec.batch * costs.activation_bytes * width / 4
-    return fixed + FRAGMENTATION * (costs.parameters * weights + activations)
-
-
-def fits(spec: Spec, topology: Topology) -> str:
-    """Return '' if the run fits, else a sentence with the required and the available memory. Raises ModelError."""
-    needed = memory_bytes(spec)
-    if spec.backend == "cpu":
-        processes = math.ceil(spec.devices / spec.hosts)  # of the host that has the most
-        total = needed * processes
-        if total <= USABLE_SHARE * topology.memory_bytes:
-            return ""
-        return _(
-            "It needs about {needed:.1f} GB of the host's memory for {devices} processes, and the host has "
-            "{total:.1f} GB.",
-            needed=total / 1e9,
-            devices=processes,
-            total=topology.memory_bytes / 1e9,
-        )
-    devices = accelerators_used(spec, topology)
-    if not devices:
-        return ""
-    smallest = min(devices, key=lambda device: device.memory_bytes)
-    if needed <= USABLE_SHARE * smallest.memory_bytes:
-        return ""
-    return _(
-        "It needs about {needed:.1f} GB a device, and {name} ({model}) has {memory:.1f} GB: choose a smaller "
-        "batch, mixed precision or sharding.",
-        needed=needed / 1e9,
-        name=smallest.name,
-        model=smallest.model,
-        memory=smallest.memory_bytes / 1e9,
-    )

@@ -13,8 +13,15 @@ import msgspec
 import numpy as np
 
 from benchmarks.model.belief import Belief
-from benchmarks.model.calibration import PAPER_WORKLOADS, prior
-from benchmarks.model.features import fits, memory_bytes
+from benchmarks.model.calibration import (
+    PAPER_WORKLOADS,
+    belief_of,
+    fit_published,
+    published_belief,
+    published_data,
+)
+from benchmarks.model.fitting import FitDatum
+from benchmarks.model.memory import fits, memory_bytes
 from benchmarks.model.paper_study import (
     FALCON_GPUS,
     FALCON_NVME,
@@ -339,14 +346,34 @@ _JUDGES: Mapping[str, Callable[[PaperStudy], Judgement]] = {
     "O12": _data_parallel,
     "O13": _sharded,
 }
-FITTED = frozenset({"O4-resnet50"})
 
 
 def judge_observations(belief: Belief | None = None) -> list[JudgedObservation]:
-    """Return each published observation with what the model says of it."""
-    study = PaperStudy(belief or prior())
-    found = []
+    """Return each published observation with what the model says of it, by default by what it believes of that site."""
+    return _judge(OBSERVATIONS, belief or published_belief())
+
+
+def judge_left_out() -> dict[str, JudgedObservation]:
+    """Return each observation that the model is fitted to, as judged by a fit to all else, by its key."""
+    data = published_data()
+    whole, found = fit_published(data), {}
     for observation in OBSERVATIONS:
+        others = [datum for datum in data if observation_key(datum) != observation.key]
+        if len(others) < len(data):
+            found[observation.key] = _judge([observation], belief_of(fit_published(others, whole)))[0]
+    return found
+
+
+def observation_key(datum: FitDatum) -> str:
+    """Return the key of the observation that a datum is from: 'O1' of 'O1, resnet50, falconGPUs'."""
+    return datum.name.split(", ")[0]
+
+
+def _judge(observations: Sequence[PaperObservation], belief: Belief) -> list[JudgedObservation]:
+    study = PaperStudy(belief)
+    fitted = {observation_key(datum) for datum in published_data()}
+    found = []
+    for observation in observations:
         predicted, figure, holds = _JUDGES[observation.key](study)
         low, high = np.quantile(figure.drawn, [(1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2])
         order = observation.key in ("O3-order", "O9")
@@ -358,7 +385,7 @@ def judge_observations(belief: Belief | None = None) -> list[JudgedObservation]:
                 low=None if order else float(low),
                 high=None if order else float(high),
                 holds=bool(holds),
-                fitted=observation.key in FITTED,
+                fitted=observation.key in fitted,
             )
         )
     return found

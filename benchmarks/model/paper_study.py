@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
 from benchmarks.model.belief import Belief, Cell, apply_misfit
-from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_WORKLOADS, paper_spec
+from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_VARIANTS, PAPER_WORKLOADS, paper_spec
 from benchmarks.model.features import feature_columns, features_of
 from benchmarks.model.meter import meter_readings
 from benchmarks.model.prediction import prediction_draws
@@ -18,12 +17,6 @@ from benchmarks.model.step_time import counted_traffic, step_times
 from benchmarks.model.training_time import training_times
 
 LOCAL_GPUS, HYBRID_GPUS, FALCON_GPUS, LOCAL_NVME, FALCON_NVME = PAPER_TOPOLOGIES
-# The variants of BERT-large: what differs from its published run. In fp32, NVIDIA's batch for the same 16 GB is 4.
-VARIANTS: Mapping[str, Mapping[str, object]] = {
-    "fp32": {"precision": "fp32", "batch": 4},
-    "dp": {"strategy": "dp"},
-    "sharded": {"strategy": "sharded", "batch": 10},
-}
 
 
 @dataclass(frozen=True)
@@ -58,7 +51,7 @@ class PaperStudy:
             for workload in PAPER_WORKLOADS
             for name, topology in PAPER_TOPOLOGIES.items()
         }
-        for variant, fields in VARIANTS.items():
+        for variant, fields in PAPER_VARIANTS.items():
             for name in (LOCAL_GPUS, HYBRID_GPUS, FALCON_GPUS):
                 spec = msgspec.structs.replace(paper_spec("bert_large"), **fields)
                 self.cells[variant, name] = (spec, PAPER_TOPOLOGIES[name])

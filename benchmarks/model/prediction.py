@@ -14,10 +14,9 @@ from benchmarks.model.features import (
     accelerators_used,
     feature_columns,
     features_of,
-    fits,
     is_link_workload,
-    memory_bytes,
 )
+from benchmarks.model.memory import fits, memory_bytes
 from benchmarks.model.meter import meter_readings
 from benchmarks.model.reference_data import (
     DEVICE_DATASHEETS,
@@ -44,6 +43,7 @@ EDGE_LABELS = {
     "nvlink": "NVLink",
     "switch": gettext_noop("a switch of the chassis"),
     "across": gettext_noop("the host's ports"),
+    "drawers": gettext_noop("the way between two drawers"),
     "loopback": gettext_noop("the loopback interface"),
 }
 

@@ -1,7 +1,7 @@
 """Published figures and data sheets, and the model's parameters with their prior.
 
-Rates are bytes or operations a second, times seconds. The figures of EXPERIMENT, RATES and CPU_STEPS are those of the
-project's design notes; those of devices are from the manufacturers' data sheets, at boost clock and without sparsity.
+Rates are bytes or operations a second, times seconds. Figures of the experiment are those of the project's
+design notes; those of devices are from the manufacturers' data sheets, at boost clock and without sparsity.
 
 The centre is general knowledge, the spread one standard deviation of the logarithm: 0.3 means 'within about 30 %'. The
 efficiency of a workload is a product of a common factor, its family's deviation and its own.
@@ -10,11 +10,11 @@ efficiency of a workload is a product of a common factor, its family's deviation
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,27 +22,30 @@ import numpy.typing as npt
 from core.language import gettext_noop
 
 GB, TERA = 1e9, 1e12
+CARD_GB = 0.985 * 2**30  # bytes: a card of '16 GB' has 16 GiB, of which the driver takes a little
 GPU_TABLE_SOURCE = "published GPU-to-GPU table"
-NVIDIA_SOURCE = "NVIDIA DeepLearningExamples"
-LAMBDA_SOURCE = "lambdal/deeplearning-benchmark"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceDatasheet:
     """A processor by its data sheet. `half` and `brain` are the rates in fp16 and bf16, `memory_rate` bytes a second.
 
-    `nvlink` is the sum both ways of all its NVLinks, 0 for none; `doubt` the relative uncertainty (of the logarithm) of
-    its efficiency against the one fitted to the V100.
+    `tf32`: the rate of fp32 convolutions, which cuDNN rounds to TF32 where there are units for it; else `single`.
+    `nvlink` is the sum both ways of all its NVLinks, 0 for none. `limited`: the time that a card's power limit adds
+    against a boost clock that it does not hold (assumed). `doubt`: the relative uncertainty (of the logarithm) of its
+    efficiency against the one fitted to the V100.
     """
 
     name: str
     single: float
     half: float
     bf16: float
+    tf32: float
     memory_rate: float
     memory_bytes: float
     watts: float
     nvlink: float = 0.0
+    limited: float = 1.0
     doubt: float = 0.3
     source: str
 
@@ -54,7 +57,9 @@ def _gpu_datasheet(
     watts: float,
     source: str,
     *,
+    tf32: float = 0.0,
     nvlink: float = 0.0,
+    limited: float = 1.0,
     doubt: float = 0.3,
 ) -> DeviceDatasheet:
     single, half, brain = (value * TERA for value in tera)
@@ -63,27 +68,33 @@ def _gpu_datasheet(
         single=single,
         half=half,
         bf16=brain,
+        tf32=(tf32 or tera[0]) * TERA,
         memory_rate=memory[0] * GB,
-        memory_bytes=memory[1] * GB,
+        memory_bytes=memory[1] * CARD_GB,
         watts=watts,
         nvlink=nvlink * GB,
+        limited=limited,
         doubt=doubt,
         source=source,
     )
 
 
+_AMPERE, _HOPPER = "NVIDIA A100 data sheet", "NVIDIA H100 data sheet"
 # (fp32, fp16, bf16) in TFLOP/s; (memory GB/s, GB). Without units for bf16 the V100 and its elders compute it as fp32.
 _DATASHEETS = (
     _gpu_datasheet("V100-SXM2", (15.7, 125, 15.7), (900, 16), 300, "NVIDIA V100 data sheet", nvlink=300, doubt=0.02),
-    _gpu_datasheet("V100-PCIE", (14, 112, 14), (900, 16), 250, "NVIDIA V100 data sheet", doubt=0.06),
+    _gpu_datasheet("V100-PCIE", (14, 112, 14), (900, 16), 250, "NVIDIA V100 data sheet", doubt=0.03),
     _gpu_datasheet("P100-SXM2", (10.6, 21.2, 10.6), (732, 16), 300, "NVIDIA P100 data sheet", nvlink=160, doubt=0.35),
     _gpu_datasheet("P100-PCIE", (9.3, 18.7, 9.3), (732, 16), 250, "NVIDIA P100 data sheet", doubt=0.35),
     _gpu_datasheet("K80", (4.37, 4.37, 4.37), (240, 12), 150, "NVIDIA K80 data sheet, one of its two GPUs", doubt=0.45),
-    _gpu_datasheet("A100-SXM", (19.5, 312, 312), (1555, 40), 400, "NVIDIA A100 data sheet", nvlink=600),
-    _gpu_datasheet("A100-PCIE", (19.5, 312, 312), (1555, 40), 250, "NVIDIA A100 data sheet"),
-    _gpu_datasheet("H100-PCIE", (51, 756, 756), (2000, 80), 350, "NVIDIA H100 data sheet", doubt=0.4),
-    _gpu_datasheet("H100", (67, 989, 989), (3350, 80), 700, "NVIDIA H100 data sheet", nvlink=900, doubt=0.4),
-    _gpu_datasheet("H200", (67, 989, 989), (4800, 141), 700, "NVIDIA H200 data sheet", nvlink=900, doubt=0.4),
+    _gpu_datasheet("A100-SXM", (19.5, 312, 312), (1555, 40), 400, _AMPERE, tf32=156, nvlink=600),
+    _gpu_datasheet("A100-PCIE", (19.5, 312, 312), (1555, 40), 250, _AMPERE, tf32=156, limited=1.1),
+    _gpu_datasheet("H100-PCIE", (51, 756, 756), (2000, 80), 350, _HOPPER, tf32=378, limited=1.1, doubt=0.4),
+    _gpu_datasheet("H100", (67, 989, 989), (3350, 80), 700, _HOPPER, tf32=494, nvlink=900, doubt=0.4),
+    _gpu_datasheet(
+        "GH200", (67, 989, 989), (4000, 96), 700, "NVIDIA GH200 data sheet", tf32=494, nvlink=900, doubt=0.4
+    ),
+    _gpu_datasheet("H200", (67, 989, 989), (4800, 141), 700, "NVIDIA H200 data sheet", tf32=494, nvlink=900, doubt=0.4),
 )
 UNKNOWN_DEVICE = _gpu_datasheet(
     "other", (14, 112, 14), (900, 16), 250, "no data sheet known: as a V100-PCIE", doubt=0.8
@@ -94,11 +105,20 @@ CORE_RATE, HOST_MEMORY_RATE = 80e9, 100 * GB
 DEVICE_DATASHEETS: Mapping[str, DeviceDatasheet] = {device.name: device for device in (*_DATASHEETS, UNKNOWN_DEVICE)}
 
 
+# Words of a model's name that tell what it is, the first that are all there: 'NVIDIA A100 80GB PCIe'.
+_DEVICE_WORDS = (
+    *(((chip, "PCIE"), f"{chip}-PCIE") for chip in ("V100", "P100", "A100", "H100")),
+    *(((chip,), name) for chip, name in (("V100", "V100-SXM2"), ("P100", "P100-SXM2"), ("A100", "A100-SXM"))),
+    *(((name,), name) for name in ("K80", "GH200", "H200", "H100")),
+)
+
+
 @cache
 def device_datasheet(model: str) -> DeviceDatasheet:
     """Return the facts of an accelerator by its model's name ('Tesla V100-PCIE-16GB'); OTHER where it is not known."""
-    plain = model.upper().replace(" ", "-")
-    return next((device for device in _DATASHEETS if device.name in plain), UNKNOWN_DEVICE)
+    words = set(re.split(r"[^A-Z0-9]+", model.upper()))
+    found = next((name for needed, name in _DEVICE_WORDS if words.issuperset(needed)), UNKNOWN_DEVICE.name)
+    return DEVICE_DATASHEETS[found]
 
 
 # PCIe, bytes a second of one lane, one way, by generation, after its line code.
@@ -165,7 +185,8 @@ def drive_datasheet(model: str) -> DriveDatasheet:
 class DataSet:
     """A data set: bytes and samples, those of its validation, and the passes of the published runs.
 
-    `reads`: files read for one sample (YOLOv5 makes a mosaic of four). `checkpoint_steps`: 0 for one after each pass
+    `reads`: files read for one sample (YOLOv5 makes a mosaic of four); `copies`: files of a checkpoint (YOLOv5
+    writes the last and the best). `checkpoint_steps`: 0 for one after each pass
     with a validation, else the steps between two (Transformers' default), with a validation at the end.
     """
 
@@ -174,6 +195,7 @@ class DataSet:
     validation: int
     epochs: int
     reads: int = 1
+    copies: int = 1
     checkpoint_steps: int = 0
 
 
@@ -189,107 +211,12 @@ def _squad(epochs: int) -> DataSet:
 DATA_SETS: Mapping[str, DataSet] = {
     "mobilenet_v2": _imagenet(10),
     "resnet50": _imagenet(20),
-    "yolov5l": DataSet(bytes=19 * GB, samples=118_287, validation=5_000, epochs=20, reads=4),
+    "yolov5l": DataSet(bytes=19 * GB, samples=118_287, validation=5_000, epochs=20, reads=4, copies=2),
     "bert_base": _squad(2),
     "bert_large": _squad(2),
 }
 DEFAULT_DATA_SET = _imagenet(10)
 
-
-@dataclass(frozen=True, kw_only=True)
-class PublishedRate:
-    """A published rate, samples a second over all GPUs of a host with V100-SXM2-16GB.
-
-    `row` names what was measured together. The batch is a GPU's; only the sources of BERT-large name theirs, the others
-    are assumed.
-    """
-
-    row: str
-    workload: str
-    precision: Literal["fp32", "fp16"]
-    gpus: int
-    batch: int
-    samples: float
-    source: str
-    includes_loader: bool = False  # fed by PyTorch's loader; else the input is taken to keep up
-
-
-def _rate_pair(
-    row: str,
-    workload: str,
-    batch: int,
-    samples: tuple[float, float],
-    source: str,
-    *,
-    precision: Literal["fp32", "fp16"] = "fp16",
-) -> tuple[PublishedRate, PublishedRate]:
-    """Return the rates of one and of eight GPUs."""
-    first, second = (
-        PublishedRate(
-            row=row,
-            workload=workload,
-            precision=precision,
-            gpus=gpus,
-            batch=batch,
-            samples=rate,
-            source=source,
-        )
-        for gpus, rate in zip((1, 8), samples, strict=True)
-    )
-    return first, second
-
-
-PUBLISHED_RATES: tuple[PublishedRate, ...] = (
-    *_rate_pair("ResNet-50 AMP 20.06", "resnet50", 256, (856, 6636), NVIDIA_SOURCE),
-    *_rate_pair("ResNet-50 AMP 20.12", "resnet50", 256, (1180, 7608), NVIDIA_SOURCE),
-    *_rate_pair("ResNet-50 AMP Lambda", "resnet50", 256, (833, 6174), LAMBDA_SOURCE),
-    *_rate_pair("BERT-large FP16", "bert_large", 10, (50, 359), NVIDIA_SOURCE),
-    *_rate_pair("BERT-large FP32", "bert_large", 4, (9, 61), NVIDIA_SOURCE, precision="fp32"),
-    *_rate_pair("BERT-large FP16 Lambda", "bert_large", 16, (57, 286), LAMBDA_SOURCE),
-    *_rate_pair("BERT-base FP16 first", "bert_base", 32, (149, 986), LAMBDA_SOURCE),
-    *_rate_pair("BERT-base FP16 second", "bert_base", 32, (189, 1204), LAMBDA_SOURCE),
-    PublishedRate(
-        row="YOLOv5-L AMP",
-        workload="yolov5l",
-        precision="fp16",
-        gpus=1,
-        batch=16,
-        samples=68,
-        source="ultralytics README, Feb 2021",
-    ),
-    PublishedRate(
-        row="MobileNetV2 FP32",
-        workload="mobilenet_v2",
-        precision="fp32",
-        gpus=8,
-        batch=32,
-        samples=3268,
-        source="pytorch/vision PR 818",
-        includes_loader=True,
-    ),
-    *_rate_pair("EfficientNet-B0 AMP", "efficientnet_b0", 256, (1301, 7789), NVIDIA_SOURCE),
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PublishedCpuStep:
-    """Seconds of a step over two processes on a CPU of four cores, as measured in the design notes."""
-
-    workload: str
-    batch: int
-    seconds: float
-    sequence: int = 384
-    source: str = "measured on a 4-core CPU, 2 processes over gloo"
-
-
-PUBLISHED_CPU_STEPS: tuple[PublishedCpuStep, ...] = (
-    PublishedCpuStep(workload="mobilenet_v2", batch=4, seconds=0.43),
-    PublishedCpuStep(workload="resnet50", batch=4, seconds=1.7),
-    PublishedCpuStep(workload="bert_base", batch=2, seconds=2.6, sequence=128),
-)
-
-# ResNet-50 on falconGPUs, ingress and egress ports of the eight Falcon GPUs: determines the counting convention.
-PUBLISHED_FALCON_TRAFFIC = 11.31 * GB
 
 Floats = npt.NDArray[np.float64]
 
@@ -325,30 +252,42 @@ def _model_parameters() -> tuple[ModelParameter, ...]:
 
     general = (
         one("half", 0.4, 0.4, gettext_noop("share of the fp16 or bf16 peak rate that matrix products reach")),
-        one("single", 0.6, 0.3, "share of the fp32 peak rate that matrix products reach"),
+        one("single", 0.55, 0.3, "share of the fp32 peak rate that matrix products reach"),
+        one("conv_half", 0.3, 0.4, "share of the fp16, bf16 or TF32 peak rate that convolutions reach"),
+        one("conv_single", 0.65, 0.25, "share of the fp32 peak rate that convolutions reach"),
+        one("winograd", 1.9, 0.2, "times the fp32 rate of 3x3 convolutions of stride 1: Winograd saves products"),
         one("memory", 0.75, 0.3, "share of the memory's rate that other operations reach"),
         one("stack", 1.0, 0.17, "time of a device against the published rates: this site's software and clocks"),
+        one("loaders", 1.0, 0.35, "time of this site's cores to prepare samples against the published hosts'"),
         one("machine", 1.0, 0.35, "time of this site's CPUs against that of the design notes"),
         one("launch", 8e-6, 0.5, "s to start an operation"),
         one("call", 20e-6, 0.6, "s that one operation on a CPU takes at least"),
         one("nvlink", 0.95, 0.15, "share of NVLink's all-reduce rate"),
         one("switch", 0.85, 0.2, "share of the published rate between GPUs below one switch that a ring reaches"),
         one("across", 0.85, 0.2, "share of the published rate between GPUs across the host that a ring reaches"),
+        one("drawers", 0.9, 0.2, "share of the rate between GPUs in two drawers that a ring reaches"),
         one("loopback", 1.0, 0.7, "share of the assumed rate between processes on a CPU"),
         one("latency", 3.0, 0.5, "times the latency of a small write that one hop of a ring takes"),
         one("contention", 0.1, 0.6, "share of hidden communication that slows computation nevertheless"),
-        one("straggle", 0.015, 0.6, "slowdown a doubling of devices (natural logarithm): the slowest is waited for"),
+        one("straggle", 0.008, 0.6, "slowdown a doubling of devices (natural logarithm): the slowest is waited for"),
+        one("buckets", 4.0, 0.4, "times the gradients' bytes that copies to buckets and back move in device memory"),
         one("gradient", 1.0, 0.2, gettext_noop("width of gradients on the wire against what the run asks for")),
         # The design notes' 7 bytes a parameter and GPU are one way of a ring of eight in fp32: half of both ways.
         one("count", 0.5, 0.2, "bytes that the ports count against those sent and received"),
         one("optimiser", 1.5, 0.4, "times the least traffic of memory that an optimiser step takes"),
         one("compile", 0.8, 0.15, gettext_noop("time of operations bound by memory when compiled (assumed)")),
         one("dp", 1.3, 0.35, "times the exchange of DP against its bytes over the slowest link"),
+        one("interpreter", 20e-6, 0.5, "s that the one interpreter of DP takes to start an operation on one device"),
         one("sharded", 1.15, 0.25, "times the exchange of sharded training against its bytes over the slowest link"),
         one("images", 1 / 110 / (4 * 3 * 224**2), 0.6, "s of a core to read and change an image, a byte of the tensor"),
         one("scenes", 0.035 / (4 * 3 * 640**2), 0.6, "s of a core to read and mix an image with boxes, a byte"),
         one("tokens", 2e-4 / 9e3, 0.8, "s of a core to prepare a sequence, a byte"),
-        one("storage", 0.7, 0.3, "share of a drive's sequential rate that reads of files reach"),
+        one(
+            "fed", 1 / 8000 / (4 * 3 * 224**2), 0.4, "s a byte of images that NVIDIA's host takes to feed eight devices"
+        ),
+        one("rented", 0.12, 1.0, "share of NVLink's rate between the GPUs of Lambda's hosts"),
+        one("storage", 0.5, 0.4, "share of a drive's sequential rate that reads and writes of files reach"),
+        one("layout", 1.25, 0.2, "time of mixed-precision convolutions whose channels are not the last dimension"),
         one("copy", 0.8, 0.25, "share of a link's rate that copies from the host reach"),
         one("sample", 1.0, 0.25, "bytes of a sample on the way to a device against its tensor's"),
         one("core", 0.5, 0.4, "share of a CPU's peak rate that matrix products reach"),
@@ -368,7 +307,7 @@ def _model_parameters() -> tuple[ModelParameter, ...]:
         one(f"core:{name}", 1.0, 0.35, f"time of a CPU against that of a GPU, {name}") for name in WORKLOAD_FAMILY
     )
     devices = tuple(
-        one(f"device:{name}", 1.0, facts.doubt, f"time of devices, {name} against its data sheet")
+        one(f"device:{name}", facts.limited, facts.doubt, f"time of devices, {name} against its data sheet")
         for name, facts in DEVICE_DATASHEETS.items()
     )
     return general + families + workloads + halves + cores + devices

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,17 @@ import msgspec
 import numpy as np
 
 from benchmarks.model.belief import Belief, step_seconds
-from benchmarks.model.calibration import PAPER_CONFIGURATIONS, HeldOutFigure, median_error, paper_cells, prior
+from benchmarks.model.calibration import PAPER_CONFIGURATIONS, paper_cells, published_belief
 from benchmarks.model.features import is_link_workload
+from benchmarks.model.left_out import HeldOutFigure, median_error, scaling_errors
 from benchmarks.model.observations import JudgedObservation
 from benchmarks.model.prediction import PROBABILITY, Prediction, format_seconds, predict, prediction_draws
 
+SCALING_TOLERANCE = 0.1
+PREDICTED_BEFORE = (
+    "This model has seen all of them. The first one was judged on O1 to O4 before it had:\n"
+    "O1, O3-order and O4-mobilenet_v2 held; O2, O3-time and O4-bert_large did not; O4-resnet50 was its input."
+)
 LOW_QUANTILE, HIGH_QUANTILE = (1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2
 
 
@@ -102,8 +108,11 @@ class PaperRow:
 
 
 def paper_rows(belief: Belief | None = None) -> list[PaperRow]:
-    """Return the published experiment's cells as predicted; overheads are of steps drawn together."""
-    belief = belief or prior()
+    """Return the published experiment's cells as predicted, by default by what is believed of its site.
+
+    Overheads are of steps drawn together.
+    """
+    belief = belief or published_belief()
     cells = paper_cells()
     pairs = [(spec, topology) for _workload, _configuration, spec, topology in cells]
     drawn = step_seconds(prediction_draws(belief), pairs)
@@ -158,8 +167,8 @@ def paper_text(rows: Sequence[PaperRow]) -> str:
     return "Predicted, none of it measured.\n\n" + _aligned_columns(lines, 2)
 
 
-def observations_text(found: Sequence[JudgedObservation]) -> str:
-    """Return what was published, each with what the model says of it, as a text to read."""
+def observations_text(found: Sequence[JudgedObservation], left_out: Mapping[str, JudgedObservation]) -> str:
+    """Return what was published, each with what the model says of it, also when fitted to all else, as a text."""
     lines = []
     for one in found:
         origin = "fitted" if one.fitted else "seen, not fitted"
@@ -169,15 +178,22 @@ def observations_text(found: Sequence[JudgedObservation]) -> str:
             f"    published: {one.observation.published}",
             *([f"    read as:   {one.observation.reading}"] if one.observation.reading else []),
             f"    predicted: {one.predicted} ({one.value:.3g}{interval})",
+            *(
+                f"    left out:  {'holds' if other.holds else 'does not hold'}: {other.predicted}"
+                for other in (left_out.get(one.observation.key),)
+                if other is not None
+            ),
         ]
+    kept = sum(one.holds for one in left_out.values())
     closing = (
-        f"{sum(one.holds for one in found)} of {len(found)} hold. No observation was predicted before it was seen."
+        f"{sum(one.holds for one in found)} of {len(found)} hold; of the {len(left_out)} fitted ones, each left out of "
+        f"the fit, {kept}.\n{PREDICTED_BEFORE}"
     )
     return "\n".join([*lines, "", closing])
 
 
-def observation_json(one: JudgedObservation) -> dict[str, Any]:
-    """Return a judged observation as plain JSON."""
+def observation_json(one: JudgedObservation, left_out: JudgedObservation | None) -> dict[str, Any]:
+    """Return a judged observation as plain JSON, with what a fit to all else says of it."""
     return {
         "observation": one.observation.key,
         "published": one.observation.published,
@@ -186,6 +202,7 @@ def observation_json(one: JudgedObservation) -> dict[str, Any]:
         "value": one.value,
         "interval": None if one.low is None else [one.low, one.high],
         "holds": one.holds,
+        "left_out": left_out and {"predicted": left_out.predicted, "value": left_out.value, "holds": left_out.holds},
         "fitted": one.fitted,
     }
 
@@ -194,17 +211,27 @@ def held_out_text(found: Sequence[HeldOutFigure]) -> str:
     """Return the leave-one-out errors as a table to read."""
     lines = [("published figure left out", "published", "predicted", "error", "90 % interval", "")]
     for one in found:
-        scale, unit = (1e9, "GB/s") if one.is_traffic else (1e-3, "ms")
+        scale, unit = {"step": (1.0, "times") if one.is_ratio else (1e-3, "ms"), "traffic": (1e9, "GB/s")}.get(
+            one.quantity, (0.01, "%")
+        )
         lines.append(
             (
                 one.name,
-                f"{one.published / scale:.4g} {unit}",
+                f"{one.bound} {one.published / scale:.4g} {unit}".strip(),
                 f"{one.predicted / scale:.4g} {unit}",
-                f"{one.error:+.0%}",
+                "" if one.bound else f"{one.error:+.0%}",
                 f"{one.low / scale:.3g} .. {one.high / scale:.3g}",
                 "" if one.inside else "outside",
             )
         )
-    inside = sum(one.inside for one in found)
-    closing = f"Median error {median_error(tuple(found)):.0%}; {inside} of {len(found)} intervals hold their figure."
+    figures = [one for one in found if not one.bound]
+    scaling = [abs(error) for error in scaling_errors(tuple(found)).values()]
+    inside = sum(one.inside for one in figures)
+    kept = sum(one.inside for one in found if one.bound)
+    near = sum(error <= SCALING_TOLERANCE for error in scaling)
+    closing = (
+        f"Median error of a step {median_error(tuple(found)):.1%}; {inside} of {len(figures)} intervals hold their "
+        f"figure; {kept} of {len(found) - len(figures)} bounds are kept. From one to eight GPUs: {near} of "
+        f"{len(scaling)} ratios within {SCALING_TOLERANCE:.0%}."
+    )
     return f"{_aligned_columns(lines, 1)}\n\n{closing}"

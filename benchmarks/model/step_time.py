@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.model.features import (
+    EDGE_KINDS,
     ModelError,
     accelerators_used,
     edge_between_places,
@@ -69,10 +70,12 @@ def step_times(logs: Floats, cells: Mapping[str, Floats]) -> StepTimes:
     optimiser = (
         cells["optimiser_seconds"] * p("optimiser") / np.where(cells["on_cpu"] > 0, p("host_memory"), p("memory"))
     )
-    rate = np.minimum.reduce([p(kind) * cells[f"{kind}_rate"] for kind in ("nvlink", "switch", "across", "loopback")])
+    rate = np.minimum.reduce([p(kind) * cells[f"{kind}_rate"] for kind in EDGE_KINDS])
+    rate = rate * np.where(cells["rented"] > 0, p("rented"), 1.0)
     copied = cells["copy_seconds"] * p("sample") / p("copy")
     exposed, exchange = _communication(values, cells, batch_time, rate, copied)
-    decode = cells["decode"] * values[:, cells["loader"]] / cells["cores"]
+    loaders = np.where(cells["site"] > 0, p("loaders"), 1.0)
+    decode = cells["decode"] * values[:, cells["loader"]] * loaders / cells["cores"]
     read = cells["read_seconds"] / p("storage")
     pipeline = _smooth_maximum(_smooth_maximum(decode, read, INPUT_SHARPNESS), copied, INPUT_SHARPNESS)
     device = compute + exposed + optimiser
@@ -109,24 +112,20 @@ def _smooth_maximum(one: Floats, other: Floats, sharpness: float) -> Floats:
 def _compute(values: Floats, cells: Mapping[str, Floats]) -> tuple[Floats, Floats, Floats, Floats]:
     """Return seconds of forward and backward: of a step, of one batch, of a step's kernels: all, memory-bound ones."""
     p = _by_name(values)
-    cpu, tensor = cells["on_cpu"] > 0, cells["tensor"] > 0
-    reached = np.where(cpu, p("core"), np.where(tensor, p("half"), p("single")))
+    cpu = cells["on_cpu"] > 0
     memory = np.where(cpu, p("host_memory"), p("memory"))
     fused = np.where(cells["compiled"] > 0, p("compile"), 1.0)
     scale = values[:, cells["workload"]] * values[:, cells["family"]]
     scale = scale * np.where(cells["mixed"] > 0, values[:, cells["half"]], 1.0)
-    scale = scale * np.where(cpu, values[:, cells["core"]], values[:, cells["device"]])
+    scale = scale * np.where(cells["planar"] > 0, p("layout"), 1.0)
     scale = scale * np.where(cells["site"] > 0, np.where(cpu, p("machine"), p("stack")), 1.0)
-    memory_bound = fused * cells["memory_seconds"] / memory * scale
-    busy = cells["flops_seconds"] / reached * scale + memory_bound
-    # One process starts the operations of all devices with DP, one after the other.
-    starts = np.where(cells["dp"] > 0, cells["devices"], 1.0)
-    launched = (
-        cells["operations"]
-        * np.where(cpu, p("call"), p("launch"))
-        * starts
-        * np.where(cells["compiled"] > 0, fused**2, 1.0)
-    )
+    own = np.where(cpu, values[:, cells["core"]], values[:, cells["device"]])
+    memory_bound = fused * cells["memory_seconds"] / memory * scale * np.where(cells["foreign"] > 0, own, 1.0)
+    products = cells["flops_seconds"] - cells["winograd_seconds"] * (1 - 1 / p("winograd"))
+    busy = products / values[:, cells["reached"]] * scale * own + memory_bound
+    # With DP one interpreter starts the operations of all devices, one after the other.
+    start = np.where(cells["dp"] > 0, cells["devices"] * p("interpreter"), np.where(cpu, p("call"), p("launch")))
+    launched = cells["operations"] * start * np.where(cells["compiled"] > 0, fused**2, 1.0)
     batch = _smooth_maximum(busy, launched, LAUNCH_SHARPNESS)
     batch = batch * (1 + p("straggle") * np.log(cells["devices"]))
     times = cells["accumulation"]
@@ -154,6 +153,7 @@ def _communication(
     end = np.maximum(backward / buckets + early, backward + early / buckets) + late
     exposed = np.maximum(end - backward, 0.0)
     ddp = exposed + p("contention") * np.maximum(reduce - exposed, 0.0)
+    copies = p("buckets") * cells["bucket_copy_seconds"] / np.where(cells["on_cpu"] > 0, p("host_memory"), p("memory"))
 
     # Sharded: weights are gathered for each pass of each batch, gradients scattered after each.
     gather = (way * cells["weight_bytes"] / rate + count * hop) * p("sharded")
@@ -168,8 +168,8 @@ def _communication(
     dp = (way * (cells["weight_bytes"] + gradients) / rate + 2 * hop) * p("dp")
     dp = (dp + way * cells["scatter_seconds"] * p("sample") / p("copy") / cells["accumulation"]) * cells["accumulation"]
 
-    exchange = cells["ddp"] * reduce + cells["sharded"] * all_sharded + cells["dp"] * dp
-    return cells["ddp"] * ddp + cells["sharded"] * sharded + cells["dp"] * dp, exchange
+    exchange = cells["ddp"] * (reduce + copies) + cells["sharded"] * all_sharded + cells["dp"] * dp
+    return cells["ddp"] * (ddp + copies) + cells["sharded"] * sharded + cells["dp"] * dp, exchange
 
 
 def ring_bytes(logs: Floats, cells: Mapping[str, Floats]) -> Floats:
@@ -234,7 +234,7 @@ def link_seconds(logs: Floats, spec: Spec, topology: Topology) -> Floats:
     if spec.workload == "gpu_bandwidth":
         return times * _pair_seconds(p("loopback"), sizes, devices, spec, topology)
     edges = ring_edges(spec, topology, devices)
-    slowest = np.min([p(kind) * edges[f"{kind}_rate"] for kind in ("nvlink", "switch", "across", "loopback")], axis=0)
+    slowest = np.min([p(kind) * edges[f"{kind}_rate"] for kind in EDGE_KINDS], axis=0)
     way = (spec.devices - 1) / spec.devices
     total, count = float(sizes.sum()), len(sizes)
     slow: Floats = times * (2 * way * total / slowest + count * 2 * way * edges["hop_seconds"] * p("latency"))

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from benchmarks.model.reference_data import device_datasheet
+from benchmarks.model.reference_data import CARD_GB, device_datasheet
 from core.language import _
 from core.text import split_location
 
@@ -216,7 +216,7 @@ def _topology_from_part(part: TopologyPart) -> Topology:
 def gpu_memory_bytes(model: str) -> float:
     """Return the memory of a GPU, bytes: from its name ('V100-SXM2-32GB'), else from its data sheet."""
     named = re.search(r"(\d{1,3})\s?GB", model.upper())
-    return float(named[1]) * 1e9 if named else device_datasheet(model).memory_bytes
+    return float(named[1]) * CARD_GB if named else device_datasheet(model).memory_bytes
 
 
 def topology_schema() -> dict[str, Any]:

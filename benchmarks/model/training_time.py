@@ -13,13 +13,12 @@ import numpy as np
 
 from benchmarks.model.belief import Cell
 from benchmarks.model.features import (
-    MOMENT_BYTES,
-    WEIGHT_BYTES,
     costs_of,
     feature_columns,
     features_of,
     storage_link_rate,
 )
+from benchmarks.model.memory import MOMENT_BYTES, WEIGHT_BYTES
 from benchmarks.model.meter import meter_readings
 from benchmarks.model.reference_data import (
     DATA_SETS,
@@ -63,18 +62,18 @@ def training_times(logs: Floats, cells: Sequence[Cell]) -> TrainingTimes:
         drive, link = drive_datasheet(topology.storage.model), storage_link_rate(topology)
         features = features_of(spec, topology)
         uncached = max(0.0, 1 - 0.8 * topology.memory_bytes / data.bytes)
-        read = spec.global_batch * costs.input_bytes * data.reads / min(drive.rate, link)
-        warm.append(replace(features, read_seconds=read * uncached))
-        cold.append(replace(features, read_seconds=read))
-        steps = data.samples / spec.global_batch
-        saved = costs.parameters * (WEIGHT_BYTES + MOMENT_BYTES[WORKLOAD_FAMILY[spec.workload]])
-        every = data.checkpoint_steps or steps
+        reading = spec.global_batch * costs.input_bytes * data.reads / min(drive.rate, link)
+        warm.append(replace(features, read_seconds=reading * uncached))
+        cold.append(replace(features, read_seconds=reading))
+        steps_each = data.samples / spec.global_batch
+        saved = data.copies * costs.parameters * (WEIGHT_BYTES + MOMENT_BYTES[WORKLOAD_FAMILY[spec.workload]])
+        every = data.checkpoint_steps or steps_each
         facts[:, column] = (
-            steps,
+            steps_each,
             data.epochs,
             data.reads,
             saved / min(drive.write_rate, link),
-            max(1.0, steps * data.epochs / every),
+            max(1.0, steps_each * data.epochs / every),
             data.validation / spec.global_batch,
         )
     steps, epochs, reads, saving, checkpoints, validated = facts

@@ -49,6 +49,7 @@ class Costs:
     device. `activation_bytes`: kept for the backward pass, in the precision of fp32. `late_share`: of the parameters,
     those whose gradients are ready only as the backward pass ends (embeddings). `operations`: kernels a pass.
     `layers` add up to them; there are none where a workload trains nothing.
+    `winograd_share`: of `flops`, those of 3x3 convolutions with stride 1, which need fewer multiplications by Winograd.
     """
 
     parameters: float = 0.0
@@ -59,6 +60,7 @@ class Costs:
     late_share: float = 0.0
     operations: int = 0
     layers: tuple[LayerCosts, ...] = ()
+    winograd_share: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ class LayerTally:
     channels: int
     parameters: float = 0.0
     products: float = 0.0
+    winograd: float = 0.0  # of these products, those of 3x3 convolutions with stride 1
     kept: float = 0.0
     operations: int = 0
     ends: list[tuple[float, float, float, int]] = field(default_factory=lambda: [(0.0, 0.0, 0.0, 0)])
@@ -44,6 +45,8 @@ class LayerTally:
         weights = kernel * kernel * self.channels / groups * channels
         self.parameters += weights + (2 * channels if normed else channels)
         self.products += weights * self.side**2
+        if kernel == 3 and stride == 1 and groups == 1:
+            self.winograd += weights * self.side**2
         self.kept += kept * channels * self.side**2
         self.operations += 3 if normed else 2
         self.channels = channels
@@ -84,6 +87,7 @@ class LayerTally:
                 )
                 for before, after in pairwise(self.ends)
             ),
+            winograd_share=self.winograd / self.products,
         )
 
 
@@ -117,6 +121,8 @@ class InceptionTally(LayerTally):
         weights = high * across * self.channels * channels
         self.parameters += weights + 2 * channels
         self.products += weights * side**2
+        if high == across == 3 and stride == 1:
+            self.winograd += weights * side**2
         self.kept += 2 * channels * side**2
         self.operations += 3
         self.side, self.channels = side, channels

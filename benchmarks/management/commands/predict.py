@@ -22,8 +22,8 @@ from benchmarks.model import (
     refit,
     topology_schema,
 )
-from benchmarks.model.calibration import HeldOutFigure, leave_one_out
-from benchmarks.model.observations import judge_observations
+from benchmarks.model.left_out import HeldOutFigure, leave_one_out
+from benchmarks.model.observations import judge_left_out, judge_observations
 from benchmarks.model.reports import held_out_text, observation_json, observations_text, paper_text
 from benchmarks.model.topology import Topology
 from benchmarks.workloads.catalogue import spec_of
@@ -96,14 +96,15 @@ class Command(ExitCodeCommand):
             found = leave_one_out()
             self.print_result([_left_out_json(one) for one in found] if options["json"] else held_out_text(found))
         elif what == "paper-check":
-            judged, found = judge_observations(self._belief(options["person"])), leave_one_out()
+            judged, found = judge_observations(self._paper_belief(options["person"])), leave_one_out()
+            others = judge_left_out()
             if options["json"]:
-                plain = [observation_json(one) for one in judged]
+                plain = [observation_json(one, others.get(one.observation.key)) for one in judged]
                 self.print_result({"observations": plain, "left_out": [_left_out_json(one) for one in found]})
             else:
-                self.print_result(f"{observations_text(judged)}\n\n{held_out_text(found)}")
+                self.print_result(f"{observations_text(judged, others)}\n\n{held_out_text(found)}")
         elif what == "paper":
-            rows = paper_rows(self._belief(options["person"]))
+            rows = paper_rows(self._paper_belief(options["person"]))
             self.print_result([row.for_json() for row in rows] if options["json"] else paper_text(rows))
         else:
             self._predict(options)
@@ -133,6 +134,9 @@ class Command(ExitCodeCommand):
                 self.stop(USAGE, f"--set takes FIELD=VALUE, not '{pair}'.")
             settings[name.removeprefix("options.")] = value
         return settings
+
+    def _paper_belief(self, username: str) -> Belief | None:
+        return self._belief(username) if username else None
 
     def _belief(self, username: str) -> Belief:
         if not username:
@@ -169,7 +173,8 @@ def spec_of_options(options: dict[str, Any], topology: Topology, settings: dict[
 def _left_out_json(one: HeldOutFigure) -> dict[str, Any]:
     return {
         "figure": one.name,
-        "unit": "B/s" if one.is_traffic else "s",
+        "unit": {"step": "times" if one.is_ratio else "s", "traffic": "B/s"}.get(one.quantity, "share"),
+        "bound": one.bound,
         "published": one.published,
         "predicted": one.predicted,
         "error": one.error,

@@ -216,7 +216,7 @@ def test_measured_traffic_corrects_predicted_traffic() -> None:
         traffic=1.6 * before.pcie_bytes_per_second,
     )
     after = predict(BERT, FALCON_GPUS, refit([run]))
-    assert after.pcie_bytes_per_second > 1.3 * before.pcie_bytes_per_second
+    assert after.pcie_bytes_per_second > 1.2 * before.pcie_bytes_per_second
 
 
 def test_runs_without_figures_teach_nothing() -> None:

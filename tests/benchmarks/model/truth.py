@@ -64,12 +64,16 @@ class World:
         reached = {"fp32": 0.52, "fp16": 0.36, "bf16": 0.36}[spec.precision]
         reached *= self._draw(f"reached {family}", 1.0, 0.15) * self._draw(f"reached {spec.workload}", 1.0, 0.15)
         if family == "depthwise":
-            reached *= 0.12
+            # Depthwise convolutions gain little from units of matrices.
+            reached *= 0.12 if spec.precision == "fp32" else 0.05
         elif family == "convolution":
-            reached *= 0.67 if spec.precision != "fp32" else 0.8
+            reached *= 0.67 if spec.precision != "fp32" else 1.25
         # Samples at which half of the rate is lost: small networks need more of them.
         half_full = self._draw("half full", 1.0, 0.5) * math.sqrt(0.3e12 / costs.flops)
-        seconds = spec.batch * costs.flops / (rate * reached) * (1 + half_full / spec.batch)
+        products = costs.flops
+        if spec.precision == "fp32":
+            products *= 1 - costs.winograd_share * (1 - 1 / self._draw("winograd", 1.7, 0.2))
+        seconds = spec.batch * products / (rate * reached) * (1 + half_full / spec.batch)
         kept = spec.batch * costs.activation_bytes * (0.6 if spec.precision == "fp16" else 1.0)
         seconds += kept * self._draw("touches", 4.0, 0.2) / device.memory_rate
         if spec.compile:
@@ -101,7 +105,9 @@ class World:
             return wait + 2 * (n - 1) / n * sent / edge * (1 + 2e6 / max(sent, 1.0))
 
         if spec.strategy == "dp":
-            return backward * 1.1 + 2 * size / edge * 1.3 + n * 2e-3
+            # One interpreter starts the work of all devices, and copies the network to them each time.
+            started = n * 3 * costs_of(spec).operations * self._draw("interpreter", 16e-6, 0.4)
+            return max(backward * 1.1, started) + 2 * size / edge * 1.3
         if spec.strategy == "sharded":
             total = 1.5 * sending(size)
             return max(backward, total) + 0.25 * min(backward, total)
