@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from benchmarks.figures.comparison import PAIR_WORKLOAD
-from benchmarks.model.calibration import PAPER_FALCON_GPU, PAPER_WORKLOADS
-from benchmarks.model.paper_study import FALCON_GPUS, FALCON_NVME, HYBRID_GPUS, LOCAL_GPUS, LOCAL_NVME, VARIANTS
+from benchmarks.model.calibration import PAPER_FALCON_GPU, PAPER_VARIANTS, PAPER_WORKLOADS
+from benchmarks.model.paper_study import FALCON_GPUS, FALCON_NVME, HYBRID_GPUS, LOCAL_GPUS, LOCAL_NVME
 from benchmarks.sweeps.grid import GridAxes, SweepGrid
 from benchmarks.sweeps.placement import (
     HOST_STORAGE,
@@ -83,7 +83,7 @@ def _play_on(pool: SweepPool, host: PoolHost, executor: Executor) -> ExperimentP
     model = gpus[0].model if gpus else ""
     parts = [_part(host, one.placement, model, PAPER_WORKLOADS, storage=one.storage) for one in found]
     parts += [
-        _part(host, place, model, ("bert_large",), **variant) for place in places for variant in VARIANTS.values()
+        _part(host, place, model, ("bert_large",), **variant) for place in places for variant in PAPER_VARIANTS.values()
     ]
     # The host of hybridGPUs has pairs of all three kinds.
     pairs = HYBRID_PLACEMENT if HYBRID_PLACEMENT in places else next(iter(places), "")

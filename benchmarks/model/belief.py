@@ -78,7 +78,9 @@ def _draws(belief: Belief, count: int, seed: int) -> Draws:
     random = np.random.default_rng(seed)
     values, vectors = np.linalg.eigh(belief.covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
-    logs = belief.mean + random.standard_normal((count, len(belief.mean))) @ root.T
+    # Each draw has its mirror image, so that medians scatter little.
+    half = random.standard_normal(((count + 1) // 2, len(belief.mean))) @ root.T
+    logs = belief.mean + np.concatenate([half, -half])[:count]
     sizes = belief.misfit * np.sqrt(belief.freedom / random.chisquare(belief.freedom, count))
     return Draws(belief=belief, logs=logs, misfit=sizes, seed=seed)
 

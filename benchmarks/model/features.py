@@ -263,7 +263,8 @@ def _processor(spec: Spec, topology: Topology, accelerators: Sequence[Accelerato
     return _Processor(1 / rate, 1 / slowest.memory_rate, slowest.name, f"conv_{reached}" if is_convolution else reached)
 
 
-EDGE_KINDS = ("nvlink", "switch", "across", "drawers", "loopback")
+PCIE_EDGES = ("switch", "across", "drawers")
+EDGE_KINDS = ("nvlink", *PCIE_EDGES, "loopback")
 
 
 def ring_edges(spec: Spec, topology: Topology, accelerators: Sequence[Accelerator]) -> dict[str, float]:

@@ -25,7 +25,7 @@ from benchmarks.model.reference_data import (
     Floats,
     device_datasheet,
 )
-from benchmarks.model.step_time import StepTimes, counted_traffic, ring_bytes, step_times
+from benchmarks.model.step_time import StepTimes, counted_traffic, edge_rates, ring_bytes, step_times
 from benchmarks.model.topology import LOCAL, Accelerator, Topology
 from core.language import _, _n, gettext_noop, joined
 from hostwire.training import Spec
@@ -222,7 +222,8 @@ def _exchange_sentence(
     if row["devices"][0] == 1:
         return _("0 s: a single device exchanges no gradients.")
     values = np.exp(belief.mean[: len(PARAMETER_NAMES)])
-    slowest = min(EDGE_LABELS, key=lambda kind: values[PARAMETER_INDEX[kind]] * row[f"{kind}_rate"][0])
+    rates = edge_rates(lambda name: values[PARAMETER_INDEX[name]], row)
+    slowest = min(EDGE_LABELS, key=lambda kind: float(rates[kind][0]))
     sent = float(ring_bytes(belief.mean[None], row)[0, 0])
     hidden = max(0.0, exchange - exposed)
     return _(

@@ -15,6 +15,7 @@ import numpy as np
 
 from benchmarks.model.features import (
     EDGE_KINDS,
+    PCIE_EDGES,
     ModelError,
     accelerators_used,
     edge_between_places,
@@ -70,7 +71,7 @@ def step_times(logs: Floats, cells: Mapping[str, Floats]) -> StepTimes:
     optimiser = (
         cells["optimiser_seconds"] * p("optimiser") / np.where(cells["on_cpu"] > 0, p("host_memory"), p("memory"))
     )
-    rate = np.minimum.reduce([p(kind) * cells[f"{kind}_rate"] for kind in EDGE_KINDS])
+    rate = np.minimum.reduce(list(edge_rates(p, cells).values()))
     rate = rate * np.where(cells["rented"] > 0, p("rented"), 1.0)
     copied = cells["copy_seconds"] * p("sample") / p("copy")
     exposed, exchange = _communication(values, cells, batch_time, rate, copied)
@@ -95,6 +96,11 @@ def step_times(logs: Floats, cells: Mapping[str, Floats]) -> StepTimes:
         kernels=kernels,
         memory=memory,
     )
+
+
+def edge_rates(p: Callable[[str], Floats], cells: Mapping[str, Any]) -> dict[str, Floats]:
+    """Return the rate of a ring over the slowest edge of each kind; inf where it has none."""
+    return {kind: p(kind) * (p("ring") if kind in PCIE_EDGES else 1.0) * cells[f"{kind}_rate"] for kind in EDGE_KINDS}
 
 
 def _by_name(values: Floats) -> Callable[[str], Floats]:
@@ -234,7 +240,7 @@ def link_seconds(logs: Floats, spec: Spec, topology: Topology) -> Floats:
     if spec.workload == "gpu_bandwidth":
         return times * _pair_seconds(p("loopback"), sizes, devices, spec, topology)
     edges = ring_edges(spec, topology, devices)
-    slowest = np.min([p(kind) * edges[f"{kind}_rate"] for kind in EDGE_KINDS], axis=0)
+    slowest = np.minimum.reduce(list(edge_rates(p, edges).values()))
     way = (spec.devices - 1) / spec.devices
     total, count = float(sizes.sum()), len(sizes)
     slow: Floats = times * (2 * way * total / slowest + count * 2 * way * edges["hop_seconds"] * p("latency"))

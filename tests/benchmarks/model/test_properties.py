@@ -54,7 +54,7 @@ def cells(draw: st.DrawFn) -> tuple[Spec, Topology]:
     devices = draw(st.integers(1, len(topology.accelerators)))
     given_fields: dict[str, object] = {
         "devices": devices,
-        "batch": draw(st.integers(1, 256)),
+        "batch": draw(st.integers(2, 256)),
         "accumulation": draw(st.integers(1, 4)),
         "precision": draw(st.sampled_from(["fp32", "fp16", "bf16"])),
         "strategy": "single" if devices == 1 else draw(st.sampled_from(["dp", "ddp", "sharded"])),

@@ -55,7 +55,7 @@ def test_published_figures_narrow_what_is_believed_of_what_they_tell() -> None:
     belief = published_belief()
     spreads = np.sqrt(np.diag(belief.covariance))
     assert np.all(spreads <= PRIOR_SPREADS * 1.0001)
-    for name in ("half", "single", "across", "images", "workload:resnet50", "count"):
+    for name in ("half", "single", "ring", "images", "workload:resnet50", "count"):
         index = PARAMETER_NAMES.index(name)
         assert spreads[index] < 0.9 * PRIOR_SPREADS[index], name
     # Nothing published tells of these.

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.model import TopologyError, read_topology, topology_schema
 from benchmarks.model.calibration import PAPER_TOPOLOGIES
+from benchmarks.model.reference_data import CARD_GB
 from benchmarks.model.topology import PcieLink
 from falconweb.config import BASE_DIR
 
@@ -42,7 +43,7 @@ def test_what_is_left_out_has_a_meaning() -> None:
             }
         )
     )
-    assert [device.memory_bytes for device in found.accelerators] == [32e9, 80e9]
+    assert [device.memory_bytes for device in found.accelerators] == [32 * CARD_GB, 80 * CARD_GB]
     assert found.uplinks == {"x/1/H1": PcieLink()}
     assert found.storage.place == "local"
 
