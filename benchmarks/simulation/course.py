@@ -58,7 +58,6 @@ def shared_resources(
 def periodic_pauses(spec: Spec, topology: Topology) -> tuple[PeriodicPause, ...]:
     """Return the validations and checkpoints that a specification asks for."""
     found = []
-    family = WORKLOAD_FAMILY[spec.workload]
     ranks = spec.processes
     if spec.validate_every:
         batches = max(1.0, (spec.samples or c.USUAL_SAMPLES) / c.VALIDATION_SHARE / (ranks * spec.batch))
@@ -80,17 +79,20 @@ def periodic_pauses(spec: Spec, topology: Topology) -> tuple[PeriodicPause, ...]
             )
         )
     if spec.checkpoint_every:
-        size = sum(layer.parameters for layer in layers_of(spec)) * (WEIGHT_BYTES + MOMENT_BYTES[family])
-        model = topology.storage.model
-        written = c.CHECKPOINT_WRITE if is_nvme(model) else drive_datasheet(model).rate / 2
-        seconds = size / min(written, c.SAVE_RATE)
-        found.append(
-            PeriodicPause(
-                phase="checkpoint",
-                every=spec.checkpoint_every,
-                seconds=seconds,
-                cpu_share=min(1.0, 1 / topology.cores),
-                disk_write=size / seconds,
-            )
-        )
+        found.append(checkpoint_pause(spec, topology))
     return tuple(found)
+
+
+def checkpoint_pause(spec: Spec, topology: Topology) -> PeriodicPause:
+    """Return how long one process writes weights and moments while the devices wait."""
+    family, model = WORKLOAD_FAMILY[spec.workload], topology.storage.model
+    size = sum(layer.parameters for layer in layers_of(spec)) * (WEIGHT_BYTES + MOMENT_BYTES[family])
+    written = c.CHECKPOINT_WRITE if is_nvme(model) else drive_datasheet(model).rate / 2
+    seconds = size / min(written, c.SAVE_RATE)
+    return PeriodicPause(
+        phase="checkpoint",
+        every=max(1, spec.checkpoint_every),
+        seconds=seconds,
+        cpu_share=min(1.0, 1 / topology.cores),
+        disk_write=size / seconds,
+    )

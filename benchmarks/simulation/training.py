@@ -102,7 +102,7 @@ class TrainingRun:
         """Return the bytes of a batch that come from the drive: all of a cold first pass, else what memory lacks."""
         data = DATA_SETS.get(self.spec.workload, DEFAULT_DATA_SET)
         missing = 1.0 if cold else max(0.0, 1 - 0.8 * self.topology.memory_bytes / data.bytes)
-        return self._samples() * self._costs.input_bytes * missing
+        return self._samples() * self._costs.input_bytes * data.reads * missing
 
     def _loaders_keep_up(self) -> bool:
         """Whether loaders are likely faster than the devices."""
