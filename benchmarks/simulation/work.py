@@ -13,7 +13,7 @@ from core.language import _
 from hostwire.training import Spec
 
 MAX_GROUPS = 24
-USUAL_SIDES = {"yolov5l": 640, "mnist_cnn": 28}  # pixels of an image's side; of all others 224
+USUAL_SIDES = {"yolov5l": 640, "inception_v3": 299, "mnist_cnn": 28}  # pixels of an image's side; of all others 224
 
 
 @dataclass(frozen=True)
