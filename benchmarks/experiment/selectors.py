@@ -103,11 +103,30 @@ def experiment_figure(slug: str, runs: ExperimentRuns) -> RenderedExperimentFigu
         raise NotFound(_("There is no such figure."))
     entry = EXPERIMENT_FIGURES[slug]
     predicted = published_predictions(entry.rows)[0] if entry.is_predicted else []
-    recorded = {_cell(row) for row in runs.rows if row.provenance == "simulated"}
-    simulated = [row for row in simulated_cells(entry.rows) if _cell(row) not in recorded]
-    charts = tuple(_without_ids(limit_marks(chart)) for chart in entry.draw([*predicted, *simulated, *runs.rows]))
-    note = omission_note(runs.others, _("that did other work, or on other hardware or in another configuration"))
-    return RenderedExperimentFigure(entry, charts, _verdicts_of(entry), (note,) if note else ())
+    simulated, waiting = _simulated_rows(entry, runs.rows)
+    others = [row for row in runs.rows if row.provenance != "simulated"]
+    charts = tuple(_without_ids(limit_marks(chart)) for chart in entry.draw([*predicted, *simulated, *others]))
+    notes = (
+        omission_note(runs.others, _("that did other work, or on other hardware or in another configuration")),
+        omission_note(waiting, _("until all cells of the workload in this figure are simulated by runs")),
+    )
+    return RenderedExperimentFigure(entry, charts, _verdicts_of(entry), tuple(filter(None, notes)))
+
+
+def _simulated_rows(entry: ExperimentFigure, rows: Sequence[RunData]) -> tuple[list[RunData], list[RunData]]:
+    """Return the simulated rows of a figure, and the runs that are not among them yet.
+
+    Of a workload either all its cells are of runs or none is: hosts differ from the published one.
+    """
+    played = [row for row in rows if row.provenance == "simulated"]
+    cells = [row for row in simulated_cells(entry.rows) if configuration_label(row.topology) in entry.configurations]
+    lacking = {row.workload for row in cells} - {
+        name
+        for name in {row.workload for row in played}
+        if {_cell(row) for row in cells if row.workload == name} <= {_cell(row) for row in played}
+    }
+    shown = [row for row in played if row.workload not in lacking]
+    return [row for row in cells if row.workload in lacking] + shown, [row for row in played if row.workload in lacking]
 
 
 def _cell(row: RunData) -> tuple[str, str]:

@@ -4,6 +4,7 @@ import { showFigures } from "../figures/figure.js";
 
 async function load(part) {
   await loadFragment(part, part.dataset.charts);
+  for (const table of part.querySelectorAll("details")) table.open = false; // the next figure is near
   showFigures(part);
 }
 

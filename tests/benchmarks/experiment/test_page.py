@@ -13,9 +13,10 @@ from django.test import Client
 from accounts.models import Role, Tenant, User
 from benchmarks.experiment.figures import EXPERIMENT_FIGURES
 from benchmarks.experiment.published import TRAFFIC
-from benchmarks.model import paper_rows
+from benchmarks.model import paper_rows, prior
 from benchmarks.model.calibration import PAPER_TOPOLOGIES, paper_spec
 from benchmarks.model.observations import judge_observations
+from benchmarks.model.paper_study import PaperStudy
 from benchmarks.simulation import simulate_step
 from benchmarks.workloads.catalogue import workload_title
 from tests.benchmarks.figures.making import run_made
@@ -119,7 +120,7 @@ def test_another_tenant_sees_none_of_these_runs(bob: User) -> None:
     assert "measured" not in page(other, "figure-11/csv/")
 
 
-def test_simulated_values_are_those_of_the_event_simulation_until_a_simulated_run_takes_their_place(
+def test_simulated_values_are_those_of_the_event_simulation_until_runs_of_all_cells_take_their_place(
     client: Client, bob: User
 ) -> None:
     def ratio() -> tuple[float, str]:
@@ -135,7 +136,20 @@ def test_simulated_values_are_those_of_the_event_simulation_until_a_simulated_ru
     assert ratio() == (pytest.approx(falcon / local), "")
     for place, seconds in (("localGPUs", 0.2), ("falconGPUs", 0.5)):
         run_made(bob, place=place, seconds=seconds, provenance="simulated")
+    assert ratio() == (pytest.approx(falcon / local), "")
+    assert "Left out: 2 runs until all cells of the workload" in page(client, "figure-11/")
+    run_made(bob, place="hybridGPUs", seconds=0.4, provenance="simulated")
     assert ratio() == (pytest.approx(2.5, rel=0.05), "1")
+
+
+def test_storage_is_predicted_of_whole_trainings(client: Client) -> None:
+    study = PaperStudy(prior())
+    rows = {(one["Workload"], one["Storage"]): one for one in table(client, "figure-15", "training-storage")}
+    for name, storage in (("localNVMe", "local NVMe"), ("falconNVMe", "Falcon NVMe")):
+        ratio = study.figure("training", "bert_large", name) / study.figure("training", "bert_large", "localGPUs")
+        found = rows["BERT-large", storage]
+        assert float(found["Time relative to local storage"]) == pytest.approx(ratio.value)
+        assert float(found["Low"]) <= ratio.value <= float(found["High"])
 
 
 def test_an_observation_that_does_not_hold_is_told_by_word_and_sign() -> None:
