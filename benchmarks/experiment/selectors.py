@@ -5,7 +5,7 @@ Published, predicted, simulated and measured values are marks of their own, neve
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -20,23 +20,24 @@ from benchmarks.figures.charts import Chart, omission_note
 from benchmarks.figures.comparison import PAIR_WORKLOAD, published_cells, published_predictions
 from benchmarks.figures.pictures import ChartPicture, chart_picture
 from benchmarks.figures.rows import RunData, configuration_label, hardware_labels, work_fields
-from benchmarks.figures.selectors import FigureQuery, select_runs
+from benchmarks.figures.selectors import FigureQuery, select_runs, selection_notes
 from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_WORKLOADS
 from benchmarks.model.observations import JudgedObservation, judge_observations
 from benchmarks.sweeps.models import Sweep
 from core.errors import NotFound
 from core.language import SOURCE_LANGUAGE, _
+from hostwire.training import Spec
 
 MAX_PLAYED = 4
-CELL_FIGURES = ("relative-time", "software")  # whose predictions are of all cells, and of the variants
 
 
 @dataclass(frozen=True)
 class ExperimentRuns:
-    """The visible runs of published cells, and those of published workloads that are none: `others`."""
+    """The visible runs of published cells, those of published workloads that are none (`others`), and notes on both."""
 
     rows: list[RunData]
     others: list[RunData]
+    notes: tuple[str, ...] = ()
 
     def count(self, provenance: str) -> int:
         return sum(row.provenance == provenance for row in self.rows)
@@ -69,32 +70,29 @@ def _judged(language: str) -> tuple[JudgedObservation, ...]:
 
 def experiment_runs(person: User) -> ExperimentRuns:
     """Return a person's completed runs of the published workloads, the newest of them, cells apart from others."""
-    rows = select_runs(person, FigureQuery(workloads=(*PAPER_WORKLOADS, PAIR_WORKLOAD))).rows
-    cells = _cell_works()
-    found = [row for row in rows if is_published_cell(row, cells)]
-    return ExperimentRuns(found, [row for row in rows if row not in found])
+    selection = select_runs(person, FigureQuery(workloads=(*PAPER_WORKLOADS, PAIR_WORKLOAD)))
+    works = {work for entry in EXPERIMENT_FIGURES.values() for work in _works_of(entry)}
+    found = [row for row in selection.rows if _work(row.spec) in works and _is_published_place(row)]
+    return ExperimentRuns(found, [row for row in selection.rows if row not in found], tuple(selection_notes(selection)))
 
 
-def is_published_cell(row: RunData, works: Collection[str]) -> bool:
-    """Return whether a run did the work of a published cell on published hardware in a published configuration."""
-    if row.workload == PAIR_WORKLOAD:
+def _is_published_place(row: RunData) -> bool:
+    """Return whether a run was in a published configuration, on published models of GPUs at links of their width."""
+    if row.workload == PAIR_WORKLOAD or row.topology is None:
         return row.topology is not None
-    label = configuration_label(row.topology)
-    if row.spec is None or row.topology is None or label not in PAPER_TOPOLOGIES:
-        return False
-    return hardware_labels(row.topology) == hardware_labels(PAPER_TOPOLOGIES[label]) and _work(row) in works
+    published = PAPER_TOPOLOGIES.get(configuration_label(row.topology))
+    return published is not None and hardware_labels(row.topology) == hardware_labels(published)
 
 
-def _cell_works() -> frozenset[str]:
-    return frozenset(
-        repr(sorted(work_fields(spec).items())) + spec.workload
-        for figure in CELL_FIGURES
-        for spec, __ in published_cells(figure)
-    )
+def _work(spec: Spec | None) -> str:
+    """Return what a run did; '' if unknown. Whoever measures pairs of GPUs measures all of them."""
+    if spec is None or spec.workload == PAIR_WORKLOAD:
+        return spec.workload if spec else ""
+    return f"{spec.workload} {sorted(work_fields(spec).items())}"
 
 
-def _work(row: RunData) -> str:
-    return repr(sorted(work_fields(row.spec).items())) + row.workload if row.spec else ""
+def _works_of(entry: ExperimentFigure) -> set[str]:
+    return {_work(spec) for spec, __ in published_cells(entry.rows)}
 
 
 def experiment_figure(slug: str, runs: ExperimentRuns) -> RenderedExperimentFigure:
@@ -103,10 +101,13 @@ def experiment_figure(slug: str, runs: ExperimentRuns) -> RenderedExperimentFigu
         raise NotFound(_("There is no such figure."))
     entry = EXPERIMENT_FIGURES[slug]
     predicted = published_predictions(entry.rows)[0] if entry.is_predicted else []
-    simulated, waiting = _simulated_rows(entry, runs.rows)
-    others = [row for row in runs.rows if row.provenance != "simulated"]
+    works = _works_of(entry)
+    rows = [row for row in runs.rows if _work(row.spec) in works]
+    simulated, waiting = _simulated_rows(entry, rows)
+    others = [row for row in rows if row.provenance != "simulated"]
     charts = tuple(_without_ids(limit_marks(chart)) for chart in entry.draw([*predicted, *simulated, *others]))
     notes = (
+        *runs.notes,
         omission_note(runs.others, _("that did other work, or on other hardware or in another configuration")),
         omission_note(waiting, _("until all cells of the workload in this figure are simulated by runs")),
     )
@@ -130,7 +131,7 @@ def _simulated_rows(entry: ExperimentFigure, rows: Sequence[RunData]) -> tuple[l
 
 
 def _cell(row: RunData) -> tuple[str, str]:
-    return _work(row), configuration_label(row.topology)
+    return _work(row.spec), configuration_label(row.topology)
 
 
 def _without_ids(chart: Chart) -> Chart:

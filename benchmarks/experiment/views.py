@@ -100,7 +100,7 @@ def _provenances(runs: ExperimentRuns) -> list[tuple[str, str]]:
     }
     played = _(
         "Step by step, by events on the published hardware: independent of the model’s formula. Simulated runs take "
-        "the place of their cells."
+        "their place, workload by workload."
     )
     return [
         ("published", _("What the publication says, and nothing beyond: six values of Table IV, three of PCIe traffic, "
@@ -113,7 +113,7 @@ def _provenances(runs: ExperimentRuns) -> list[tuple[str, str]]:
 
 
 @require_GET
-@declare(Audience.EVERYBODY, tested_argument="figure-11", tested_queries=("", "part=charts"))
+@declare(Audience.EVERYBODY, tested_argument="figure-11")
 def experiment_figure_page(request: HttpRequest, slug: str) -> HttpResponse:
     """Show one figure; with `part=charts` only its charts, for the page of all."""
     drawing = experiment_figure(slug, experiment_runs(person_of(request)))

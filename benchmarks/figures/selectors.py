@@ -409,7 +409,7 @@ def render_figure(person: User, name: str, query: FigureQuery) -> RenderedFigure
     charts = tuple(
         limit_marks(chart).with_notes(_overlap_note(chart, rows)) for chart in entry.draw(rows, query.options)
     )
-    return RenderedFigure(entry, selection, charts, (*notes, *_selection_notes(selection)))
+    return RenderedFigure(entry, selection, charts, (*notes, *selection_notes(selection)))
 
 
 def _overlap_note(chart: Chart, rows: Sequence[RunData]) -> str:
@@ -426,7 +426,8 @@ def _overlap_note(chart: Chart, rows: Sequence[RunData]) -> str:
     )
 
 
-def _selection_notes(selection: RunSelection) -> list[str]:
+def selection_notes(selection: RunSelection) -> list[str]:
+    """Return sentences on runs that are not in a selection."""
     notes: list[str] = []
     if selection.left_out:
         notes.append(

@@ -142,6 +142,16 @@ def test_simulated_values_are_those_of_the_event_simulation_until_runs_of_all_ce
     assert ratio() == (pytest.approx(2.5, rel=0.05), "1")
 
 
+def test_a_software_variant_is_in_its_figure_alone(client: Client, bob: User) -> None:
+    run_made(bob, workload="bert_large", place="localGPUs", strategy="dp")
+    run_made(bob, workload="bert_large", place="localGPUs", precision="fp32", batch=4)
+    measured = {
+        slug: {row["Provenance"] for row in csv.DictReader(io.StringIO(page(client, f"{slug}/csv/?chart={chart}")))}
+        for slug, chart in (("figure-11", "relative-time"), ("figure-10", "gpu"), ("figure-16", "software"))
+    }
+    assert {slug for slug, found in measured.items() if "measured" in found} == {"figure-16"}
+
+
 def test_storage_is_predicted_of_whole_trainings(client: Client) -> None:
     study = PaperStudy(prior())
     rows = {(one["Workload"], one["Storage"]): one for one in table(client, "figure-15", "training-storage")}
