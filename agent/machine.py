@@ -13,7 +13,7 @@ import msgspec
 from agent.device_usage import DeviceHolders
 from agent.nvml import NvmlReadings
 from agent.step_execution import StepError, StepProcessPool, StepTimeoutError
-from hostwire.protocol import DeviceSelector, PciDevice
+from hostwire.protocol import DeviceSelector, HostLimits, PciDevice
 
 # A device whose reads hang is not read again for this multiple of the limit: each try may leave a process behind.
 RETRY_LIMITS = 5
@@ -99,6 +99,10 @@ class Machine:
         except StepTimeoutError:
             # Reading the full command line of a process that hangs in the kernel may itself hang.
             return self._read(DeviceHolders, "holders", addresses=addresses, briefly=True)
+
+    def host_limits(self) -> HostLimits:
+        """Return what limits the devices that the host can take."""
+        return self._read(HostLimits, "host_limits")
 
     def data_place(self, address: str) -> str:
         """Return the folder or device file for reading data from a drive; '' where neither may be used."""

@@ -43,6 +43,11 @@ class HostReporter:
         except StepError as error:
             devices = []
             sentences.append(f"Reading the devices: {error}.")
+        limits = None
+        try:
+            limits = machine.host_limits()
+        except StepError as error:
+            sentences.append(f"Reading what limits its devices: {error}.")
         if held.unseen:
             sentences.append(f"The open files of {held.unseen} processes cannot be read: the agent is not root.")
         if stuck := machine.stuck:
@@ -65,6 +70,7 @@ class HostReporter:
                 nvml=readings.absent,
                 busy=tuple(busy),
                 problems=tuple(sentences[:MAX_PROBLEMS]),
+                limits=limits,
                 trainer=self._runs.capabilities(),
             )
         )

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from agent import device_usage, nvml, sysfs
+from agent import device_usage, host_limits, nvml, sysfs
 
 STEPS: dict[str, Callable[..., Any]] = {
     "addresses": sysfs.addresses,
@@ -26,6 +26,7 @@ STEPS: dict[str, Callable[..., Any]] = {
     "write": sysfs.write,
     "holders": device_usage.holders,
     "data_place": device_usage.data_place,
+    "host_limits": host_limits.host_limits,
     "gpus": nvml.readings,
     "draining": nvml.set_draining,
 }

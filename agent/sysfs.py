@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from hostwire.protocol import PciDevice
 
@@ -19,6 +20,9 @@ MAX_VPD_BYTES = 32768
 DEEPEST = 6
 SMALL_FILE_BYTES = 4096
 MAX_MODEL_LENGTH = 40  # letters, of an NVMe drive's: NVM Express base specification, Identify Controller
+# Flags of resources, from include/linux/ioport.h of Linux.
+MEMORY, PREFETCHABLE, WINDOW, UNASSIGNED = 0x200, 0x2000, 0x200000, 0x20000000
+MAX_RESOURCE_BYTES = 2**50  # more is no range of a working device
 # Cache: serial numbers do not change while a device stays, and the VPD of some cards takes a second to read.
 _serials: dict[tuple[str, int], str] = {}
 
@@ -66,6 +70,7 @@ def device(root: Path, address: str) -> PciDevice | None:
             return None
         raise
     problems: list[str] = []
+    memory = [one for one in read_resources(place) if one.flags & MEMORY and not one.flags & WINDOW]
     answers = _answers(place, problems)
     nodes = sorted(node for node, _ in device_files(root, address))
     return PciDevice(
@@ -86,7 +91,35 @@ def device(root: Path, address: str) -> PciDevice | None:
         nodes=tuple(nodes[:32]),
         problems=tuple(problems),
         model=_drive_model(place),
+        memory_window=sum(one.size for one in memory if one.is_prefetchable),
+        unassigned=sum(one.size for one in memory if one.flags & UNASSIGNED),
+        iommu=read_text(place / "iommu_group/type"),
     )
+
+
+class PciResource(NamedTuple):
+    """An address range of a device; `flags` as in Linux, include/linux/ioport.h."""
+
+    size: int  # bytes
+    flags: int
+
+    @property
+    def is_prefetchable(self) -> bool:
+        """Whether it is memory without side effects of reads: bridges forward that beyond 4 GiB."""
+        return self.flags & (MEMORY | PREFETCHABLE) == MEMORY | PREFETCHABLE
+
+
+def read_resources(place: Path) -> list[PciResource]:
+    """Return the ranges of a device that are in use, in the order of its file `resource`: BARs, ROM, windows."""
+    found = []
+    for line in read_text(place / "resource").splitlines():
+        try:
+            begin, end, flags = (int(word, 16) for word in line.split())
+        except ValueError:
+            continue
+        if flags and end >= begin:
+            found.append(PciResource(min(end - begin + 1, MAX_RESOURCE_BYTES), flags))
+    return found
 
 
 def _drive_model(place: Path) -> str:

@@ -185,7 +185,9 @@ class PciDevice(msgspec.Struct, frozen=True, omit_defaults=True):
     """A PCIe device as the host sees it. Width 0 and speed 0.0 where the host does not report them.
 
     `answers` is False for the leftover entry of a device that is gone. `nodes` are its device files, `problems` the
-    errors while reading it. `model` is the model name that an NVMe drive reports.
+    errors while reading it. `model` is the model name that an NVMe drive reports. `memory_window` are the bytes of its
+    BARs of prefetchable memory, `unassigned` those of memory BARs for which the host found no addresses. `iommu` is
+    the type of its IOMMU domain, '' without one.
     """
 
     address: str
@@ -205,6 +207,30 @@ class PciDevice(msgspec.Struct, frozen=True, omit_defaults=True):
     nodes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     model: str = ""
+    memory_window: NonNegative = 0
+    unassigned: NonNegative = 0
+    iommu: str = ""
+
+
+class RootPort(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A PCIe root port: the bus numbers below it, and the bytes of its window for prefetchable memory, 0 for none."""
+
+    address: str
+    first_bus: NonNegative
+    last_bus: NonNegative
+    used_buses: NonNegative
+    window: NonNegative = 0
+
+
+class HostLimits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What limits the devices that a host can take.
+
+    `drivers` are those of composable devices that its kernel has or can load, with their versions ('' for none); None
+    where that is not known.
+    """
+
+    drivers: dict[str, str] | None = None
+    root_ports: tuple[RootPort, ...] = ()
 
 
 class GpuReading(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -294,6 +320,7 @@ class HostReport(msgspec.Struct, frozen=True):
     busy: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     left_out: int = 0
+    limits: HostLimits | None = None  # None: the agent is older than the field, or could not read it
     trainer: TrainerCapabilities = TrainerCapabilities()
 
 

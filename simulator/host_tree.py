@@ -36,6 +36,8 @@ DRIVERS = {
 ABSENT_CONFIG = b"\xff" * 256
 NVME_MAJOR, VERBS_MAJOR, DRM_MAJOR = 259, 231, 226
 USERS = {"root": 0, "maria": 1001, "viktor": 1002, "svc-train": 990}
+KERNEL = "6.1.0-simulated"
+OWN_BUSES = (1, 0x3F)  # below the root port of the host's own devices
 BOOT = 1_760_000_000  # of the kernel of each host, Unix seconds
 _MOUNTS_OF_EVERY_HOST = ("22 27 0:21 / /proc rw - proc proc rw", "23 27 0:22 / /sys rw - sysfs sysfs rw")
 
@@ -69,13 +71,15 @@ class HostTree:
         self.pci = folder / "sys/bus/pci"
         self.devices = self.pci / "devices"
         self._devices = str(self.devices)
+        self._iommu = host.iommu
+        self._window = host.pci_window_gib * 2**30
         self._make(host)
 
     def _make(self, host: HostLab) -> None:
         places = "sys/bus/pci/devices", "sys/class/dmi/id", "proc/sys/kernel/random", "proc/1/fd", "dev", "etc", "gpus"
         for place in places:
             (self.folder / place).mkdir(parents=True, exist_ok=True)
-        for driver in {*DRIVERS.values(), "ixgbe"}:
+        for driver in {*host.drivers, "xocl", "ixgbe"}:
             (self.pci / "drivers" / driver).mkdir(parents=True, exist_ok=True)
             (self.pci / "drivers" / driver / "unbind").touch()
         for control in ("rescan", "drivers_probe"):
@@ -86,17 +90,35 @@ class HostTree:
             "sys/class/dmi/id/product_serial": host.serial or stable_serial("S", self.name),
             "sys/class/dmi/id/product_name": host.model,
             "proc/sys/kernel/hostname": self.name,
-            "proc/sys/kernel/osrelease": "6.1.0-simulated",
+            "proc/sys/kernel/osrelease": KERNEL,
             "proc/sys/kernel/random/boot_id": stable_uuid(self.name, "boot"),
             "proc/swaps": "Filename\tType\tSize\tUsed\tPriority",
             "proc/1/comm": "systemd",
             "proc/1/status": "Name:\tsystemd\nUid:\t0\t0\t0\t0",
+            f"lib/modules/{KERNEL}/modules.dep": "\n".join(f"kernel/drivers/{name}.ko:" for name in host.drivers),
+            f"lib/modules/{KERNEL}/modules.builtin": "",
+            **{f"sys/module/{name}/version": version for name, version in host.drivers.items()},
             "etc/passwd": "\n".join(f"{who}:x:{uid}:{uid}::/home/{who}:/bin/sh" for who, uid in USERS.items()),
         }
         for place, text in texts.items():
+            (self.folder / place).parent.mkdir(parents=True, exist_ok=True)
             replace_file(self.folder / place, text + "\n")
+        self.add_root_port("0000:00:01.0", *OWN_BUSES)
         if not (self.folder / "proc/1/mountinfo").exists():
             replace_file(self.folder / "proc/1/mountinfo", "\n".join(_MOUNTS_OF_EVERY_HOST) + "\n")
+
+    def add_root_port(self, address: str, first_bus: int, last_bus: int) -> None:
+        """Show a root port with the buses and the window for memory below it."""
+        place = self.devices / address
+        place.mkdir(exist_ok=True)
+        texts = {
+            "class": "0x060400",
+            "secondary_bus_number": str(first_bus),
+            "subordinate_bus_number": str(last_bus),
+            "resource": _resource(self._window, WINDOW_FLAGS) if self._window else "",
+        }
+        for name, text in texts.items():
+            replace_file(place / name, text + "\n")
 
     def has(self, address: str) -> bool:
         """Return whether the host has an entry for an address."""
@@ -126,7 +148,11 @@ class HostTree:
             "max_link_speed": _speed(model.generation),
             "current_link_width": str(lanes),
             "current_link_speed": _speed(generation),
+            "resource": "\n".join((_resource(2**24, BAR_FLAGS), _resource(_bar_bytes(model), WINDOW_BAR_FLAGS))),
         }
+        if self._iommu:
+            (new / "iommu_group").mkdir()
+            texts["iommu_group/type"] = self._iommu
         for name, text in texts.items():
             (new / name).write_text(text + "\n")
         (new / "config").write_bytes(_config(model))
@@ -144,11 +170,11 @@ class HostTree:
         shutil.rmtree(gone)
 
     def bind(self, card: PciCard) -> None:
-        """Bind a device to its driver, which creates its device files."""
+        """Bind a device to its driver, which creates its device files, where the host has that."""
         place = self.devices / card.address
-        if (place / "driver").is_symlink():
-            return
         driver = _driver(card)
+        if (place / "driver").is_symlink() or not (self.pci / "drivers" / driver).is_dir():
+            return
         for part, number, name in _files(card):
             (place / part).mkdir(parents=True)
             if number:
@@ -328,6 +354,19 @@ def _files(card: PciCard) -> list[tuple[str, str, str]]:
             return [(f"drm/renderD{128 + number}", f"{DRM_MAJOR}:{128 + number}", f"dri/renderD{128 + number}")]
         case _:
             return []
+
+
+# Flags of address ranges, as Linux has them: memory; of 64 bits and prefetchable; such a window of a bridge.
+BAR_FLAGS, WINDOW_BAR_FLAGS, WINDOW_FLAGS = 0x40200, 0x14220C, 0x102201 | 0x200000
+
+
+def _bar_bytes(model: DeviceModel) -> int:
+    """Return the size of a device's large BAR: a GPU shows all of its memory."""
+    return 2 ** max(20, (model.memory_mib * 2**20 - 1).bit_length()) if model.memory_mib else 2**20
+
+
+def _resource(size: int, flags: int, begin: int = 2**40) -> str:
+    return f"0x{begin:016x} 0x{begin + size - 1:016x} 0x{flags:016x}"
 
 
 def _config(model: DeviceModel) -> bytes:

@@ -290,6 +290,9 @@ class HostSimulation:
                 raise HostError(f"the host {name!r} cannot be the name of a folder")
             host = HostState(self._folder / name, name, self._lab.hosts.get(name, HostLab()))
             self._hosts[name] = host
+            domain, chassis = divmod(self._index, CHASSIS_A_DOMAIN)
+            first = FIRST_BUS + BUSES * chassis
+            host.tree.add_root_port(f"{domain:04x}:00:{2 + chassis:02x}.0", first, first + BUSES - 1)
         return host
 
     def _known(self, name: str) -> HostState:

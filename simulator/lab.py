@@ -61,6 +61,9 @@ class LabError(ValueError):
     """A lab file cannot be simulated; the text says why."""
 
 
+DRIVER_VERSIONS = {"nvidia": "550.90.07", "nvme": "1.0", "mlx5_core": "5.0"}
+
+
 class HostLab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A host server; serial number and UUID are derived from its name unless the file has them."""
 
@@ -74,6 +77,10 @@ class HostLab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_gib: float = 756
     gpu_model: str = "Tesla V100-SXM2-16GB"
     gpus: int = 8
+    # What limits the devices that it can take: see docs/agent.md.
+    pci_window_gib: int = 2048  # of each root port that leads to a chassis
+    iommu: str = ""  # the type of the IOMMU domains of its devices, such as DMA-FQ; '' without one
+    drivers: dict[str, str] = msgspec.field(default_factory=DRIVER_VERSIONS.copy)
 
 
 class SlotLab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -132,10 +132,10 @@ def match_device(report: HostReport, device: Device, neighbours: Collection[Devi
         return _match_among(named, [one for one in others if _same_serial(one.serial_number, device.serial_number)])
     accounted = {_card(one.address) for other in others for one in _with_serial(living, other)}
     accounted |= {_card(one.address) for one in living if one.serial and device.serial_number}
-    same_ids = [one for one in living if one.vendor_id and _ids(one) == _ids(device)]
+    same_ids = [one for one in living if one.vendor_id and pci_ids(one) == pci_ids(device)]
     alike = [one for one in same_ids if _card(one.address) not in accounted]
     if alike:
-        same_kind = [one for one in others if _ids(one) == _ids(device)]
+        same_kind = [one for one in others if pci_ids(one) == pci_ids(device)]
         return _match_among(alike, [one for one in same_kind if not _with_serial(living, one)])
     unread = tuple(one for one in living if not one.vendor_id)
     return DeviceMatch(possible=unread, unsure=UNREADABLE_CARD if unread else "")
@@ -245,7 +245,8 @@ def _card(address: str) -> str:
     return address.rpartition(".")[0]
 
 
-def _ids(device: Device | PciDevice) -> tuple[str, str]:
+def pci_ids(device: Device | PciDevice) -> tuple[str, str]:
+    """Return the vendor and device ID of a device as sysfs writes them: '0x10de'."""
     return _pci_id(device.vendor_id), _pci_id(device.device_id)
 
 

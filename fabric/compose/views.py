@@ -15,6 +15,7 @@ from core.errors import FalconWebError
 from core.language import _, gettext_noop, joined
 from core.local_pages import next_page
 from core.text import parse_id
+from fabric.agents.limits import attachment_warnings
 from fabric.compose.proposal import givable_hosts, givable_models, give_proposal
 from fabric.compose.selectors import (
     MAX_CHANGES_AT_ONCE,
@@ -47,6 +48,9 @@ def compose(request: HttpRequest) -> HttpResponse:
             "reason": "" if possible else next(iter(check.obstacles.values())),
             "title": changes_title(possible or changes),
             "interrupted": check.interrupted,
+            "warnings": attachment_warnings(
+                person, {one.device.pk: one.target.pk if one.target is not None else None for one in possible}
+            ),
             "usually": usual_change_duration(possible),
         }
         return render(request, "fabric/compose/impact.html", context)

@@ -32,7 +32,7 @@ from fabric.operations.models import Plan
 from fabric.operations.rules import LANE_COUNTS, MODE_DESCRIPTIONS, PORT_TYPES, PortSetting
 from fabric.plans.jobs import plan_cancel, plan_resume
 from fabric.plans.permissions import MAX_CHANGES
-from fabric.plans.preview import current_differences
+from fabric.plans.preview import current_differences, plan_warnings
 from fabric.plans.rules import DesiredState
 from fabric.plans.services import FAILURE_POLICIES, plan_apply, plan_change, plan_create, plan_discard, plan_undo
 
@@ -202,9 +202,10 @@ class PlanDetailSerializer(PlanSerializer):
 
     operations = serializers.SerializerMethodField()
     differences = serializers.SerializerMethodField()
+    warnings = serializers.SerializerMethodField()
 
     class Meta(PlanSerializer.Meta):
-        fields = [*PlanSerializer.Meta.fields, "operations", "differences"]
+        fields = [*PlanSerializer.Meta.fields, "operations", "differences", "warnings"]
 
     @extend_schema_field(PlanOperationSerializer(many=True))
     def get_operations(self, plan: Plan) -> list[Any]:
@@ -217,6 +218,11 @@ class PlanDetailSerializer(PlanSerializer):
         if plan.state != Plan.State.DRAFT:
             return []
         return current_differences(person_of(self.context["request"]), plan)
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_warnings(self, plan: Plan) -> list[str]:
+        """Return what hosts may not be able to hold with the devices of a draft, which can be applied all the same."""
+        return list(plan_warnings(person_of(self.context["request"]), plan)) if plan.state == Plan.State.DRAFT else []
 
 
 class ApplySerializer(StrictSerializer, serializers.Serializer[Any]):

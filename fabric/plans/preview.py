@@ -11,6 +11,7 @@ from accounts.models import User
 from core.database import natural
 from core.errors import FalconWebError
 from core.language import _, gettext_noop
+from fabric.agents.limits import attachment_warnings
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import devices_on_hosts, holders_label, uncertainty_label
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort
@@ -75,6 +76,7 @@ class PlanPreview:
     chassis: tuple[int, ...]
     unreachable: tuple[str, ...]  # chassis
     in_use: tuple[DeviceInUse, ...]
+    warnings: tuple[str, ...]  # of what hosts may not be able to hold
 
     @property
     def why_not(self) -> str:
@@ -117,7 +119,13 @@ def plan_preview(person: User, plan: Plan) -> PlanPreview:
         chassis=tuple(sorted(chassis | _affected_chassis(person, plan))),
         unreachable=tuple(unreachable.values_list("name", flat=True)),
         in_use=devices_in_use(person, plan),
+        warnings=plan_warnings(person, plan),
     )
+
+
+def plan_warnings(person: User, plan: Plan) -> tuple[str, ...]:
+    """Return what hosts may not be able to hold with the devices that a draft attaches."""
+    return attachment_warnings(person, DesiredState.from_json(plan.wanted).attachments)
 
 
 def devices_in_use(person: User, plan: Plan) -> tuple[DeviceInUse, ...]:
