@@ -98,7 +98,8 @@ class DecidingRun:
     @property
     def sentence(self) -> str:
         """Its expected effect on the regret."""
-        if self.after >= self.before:
+        before, after = format_share(self.before), format_share(self.after)
+        if before == after:
             return _(
                 "Run {candidate}, with {variant}, next: it is the most likely to be best among candidates without a "
                 "run.",
@@ -109,8 +110,8 @@ class DecidingRun:
             "Run {candidate}, with {variant}, next: the expected regret of the choice falls from {before} to {after}.",
             candidate=self.line.words,
             variant=self.line.variant,
-            before=format_share(self.before),
-            after=format_share(self.after),
+            before=before,
+            after=after,
         )
 
 

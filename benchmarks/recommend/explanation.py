@@ -292,11 +292,12 @@ def format_duration(seconds: float) -> str:
     return f"{format_short(seconds / 60)} min" if seconds < 7200 else f"{format_short(seconds / 3600)} h"
 
 
-def format_energy(joules: float) -> str:
-    """Return '850 J', '120 Wh' or '3.2 kWh'."""
-    if joules < 3600:
+def format_energy(joules: float, whole: float | None = None) -> str:
+    """Return '850 J', '120 Wh' or '3.2 kWh', in the unit of the `whole` that it is a part of."""
+    scale = joules if whole is None else whole
+    if scale < 3600:
         return f"{format_short(joules)} J"
-    return f"{format_short(joules / 3600)} Wh" if joules < 3.6e6 else f"{format_short(joules / 3.6e6)} kWh"
+    return f"{format_short(joules / 3600)} Wh" if scale < 3.6e6 else f"{format_short(joules / 3.6e6)} kWh"
 
 
 def format_objective(objective: Objective, value: float) -> str:

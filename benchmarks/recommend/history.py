@@ -58,7 +58,7 @@ def _starts() -> Iterable[tuple[str, float]]:
     """Yield the times from a training's start on its host to its first step, by workload, of the newest real runs."""
     chunks = Chunk.objects.filter(
         series__key=FIRST_STEPS, first=0, series__run__state=Run.State.COMPLETED, series__run__started_at__isnull=False,
-        series__run__provenance=Run.Provenance.MEASURED,
+        series__run__provenance=Run.Provenance.MEASURED, series__run__overlaps=[],
     )  # fmt: skip
     rows = chunks.order_by("-series__run__queued_at").values_list(
         "series__run__workload", "series__run__started_at", "at"

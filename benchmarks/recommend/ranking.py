@@ -29,8 +29,10 @@ from hostwire.training import Spec
 # The first is recommended if, with this probability, no other one saves more than TOLERATED_REGRET.
 DECISION_CONFIDENCE: Final = 0.8
 TOLERATED_REGRET: Final = 0.03
-# Among candidates whose expected regret is within this of the least, the simplest comes first.
+# Among candidates whose expected regret is within this of the least, the simplest comes first; so it does within
+# UNCERTAIN_REGRET if it is not worse with a probability that leaves the sign of the difference open.
 NEGLIGIBLE_REGRET: Final = 0.0005
+UNCERTAIN_REGRET: Final = 0.005
 # Candidate runs that are evaluated as deciding runs, and draws that are taken as the truth.
 # A run is proposed if it is expected to leave at most this part of the regret.
 MAX_REMAINING_REGRET: Final = 0.9
@@ -88,6 +90,9 @@ def rank_candidates(costs: Array, effort: Sequence[tuple[float, ...]] = ()) -> R
     order = [int(one) for one in np.lexsort((-probability, regret))]
     if effort:
         as_good = [one for one in order if regret[one] <= regret[order[0]] + NEGLIGIBLE_REGRET]
+        near = [one for one in order if regret[one] <= regret[order[0]] + UNCERTAIN_REGRET]
+        gains = relative[:, near] - relative[:, order[:1]]
+        as_good += [one for one, gain in zip(near, gains.T, strict=True) if np.quantile(gain, TAIL) < 0.0]
         simplest = min(as_good, key=lambda one: (effort[one], regret[one]))
         order.remove(simplest)
         order.insert(0, simplest)
@@ -145,7 +150,7 @@ def median_interval(values: Array) -> tuple[float, float, float]:
 
 # Distance of cells that differ in a category, or by a doubling of a size; at 1 the covariance is down to 37 %.
 CATEGORY_DISTANCES: Final = (1.5, 0.4, 0.4, 0.4, 0.6, 0.3, 0.2, 0.01)
-SIZE_DISTANCES: Final = (0.15, 0.15, 0.1, 0.4, 0.1)
+SIZE_DISTANCES: Final = (0.15, 0.15, 0.1, 0.4, 0.1, 0.3)
 MIN_SPREAD: Final = 0.005  # relative spread that a measured median is believed to have at least
 
 
@@ -176,7 +181,6 @@ def cell_signature(spec: Spec, topology: Topology) -> CellSignature:
         )),
         tuple(sorted(spec.options.items())),
         (spec.gradient, spec.bucket_bytes, spec.accumulation, spec.loader_workers, spec.threads),
-        topology.cores,
     )  # fmt: skip
     storage = (topology.storage.model, topology.storage.place == LOCAL)
     return CellSignature(
@@ -186,7 +190,7 @@ def cell_signature(spec: Spec, topology: Topology) -> CellSignature:
         ),
         sizes=(
             math.log2(max(1, len(gpus))), math.log2(spec.batch), float(len(places)), local / max(1, len(gpus)),
-            math.log2(slowest),
+            math.log2(slowest), math.log2(max(1, topology.cores)),
         ),
     )  # fmt: skip
 

@@ -1,16 +1,19 @@
 """A study of the quality of recommendations: random pools, workloads and truths, five runs each, against brute force.
 
-A truth is not of the model's form. It combines by a soft maximum where the model takes the maximum; devices slow each
-other down by a power law; links are shared by the devices below them; and each cell has a deviation of its own. The
-recommender observes only its runs: the deciding run, else the first candidate without a run.
+A truth is not of the model's form: it is the event simulation of each candidate, or it is drawn. A drawn one combines
+by a soft maximum where the model takes the maximum; devices slow each other down by a power law; links are shared by
+the devices below them; and each cell has a deviation of its own. What operations take is drawn around what is assumed.
+
+The recommender observes its runs alone: their steps, and the operations that composed them and gave them back. It runs
+the deciding run, else the first candidate without a run.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,10 +24,12 @@ from benchmarks.model.calibration import Observation
 from benchmarks.model.features import costs_of as costs_of_a_sample
 from benchmarks.model.reference_data import LANE_RATES, device_datasheet
 from benchmarks.model.topology import LOCAL, PcieLink, Topology
-from benchmarks.recommend.candidates import Array, RunCandidate, StepSeconds, enumerate_candidates, ranking_costs
+from benchmarks.recommend.candidates import RunCandidate, StepSeconds, enumerate_candidates, ranking_costs
 from benchmarks.recommend.pool import DeviceClass, FreeDevice, HostPool, RecommendationPool
 from benchmarks.recommend.ranking import CandidateEvaluation, evaluate_candidates
 from benchmarks.recommend.request import Objective, RecommendationRequest, SoftwareChoices
+from benchmarks.recommend.times import ASSUMED_START, ASSUMED_TIMES, SiteTimes, StepSample, UsualTime
+from benchmarks.simulation import simulate_step
 from benchmarks.workloads.catalogue import spec_of
 from fabric.bmc.types import DrawerMode
 from fabric.operations.rules import DeviceSnapshot, DrawerSnapshot, PortSnapshot
@@ -36,6 +41,9 @@ TRUE_RATES: Final = {"resnet50": 950.0, "mobilenet_v2": 1300.0, "yolov5l": 68.0,
 UNEVENNESS: Final = 0.007  # relative, of each cell by itself
 OBJECTIVES: Final[tuple[Objective, ...]] = ("time", "gpu_hours", "energy")
 NOISE: Final = 0.01  # relative, of a run's median
+TIME_NOISE: Final = 0.1  # relative, of the time of an operation
+ATTACHED_SHARE: Final = 0.3  # of the devices of a chassis, at the start
+SIMULATED_STEPS: Final = 4
 DEVICE_CLASSES: Final = (
     DeviceClass(model="V100-PCIE-16GB", memory_bytes=16e9),
     DeviceClass(model="P100-PCIE-16GB", memory_bytes=16e9),
@@ -51,6 +59,13 @@ class Trial:
     objective: Objective
     candidates: int
     regrets: tuple[float, ...]
+
+
+class TrueCell(NamedTuple):
+    """Seconds of a step, and the share of it in which its devices compute."""
+
+    seconds: float
+    busy: float
 
 
 @dataclass(frozen=True)
@@ -86,7 +101,13 @@ class GroundTruth:
             core=about(5e7, 0.3),
         )
 
-    def step(self, spec: Spec, topology: Topology) -> float:
+    def cell(self, spec: Spec, topology: Topology) -> TrueCell:
+        alone = msgspec.structs.replace(spec, devices=1, strategy="single")
+        seconds = self._step(spec, topology)
+        single = self._step(alone, replace(topology, accelerators=topology.accelerators[:1]))
+        return TrueCell(seconds, min(1.0, single / seconds))
+
+    def _step(self, spec: Spec, topology: Topology) -> float:
         costs, gpus = costs_of_a_sample(spec), topology.accelerators
         count, samples = len(gpus), spec.batch * spec.accumulation
         own = max(self._against_v100(gpu.model, spec.precision) for gpu in gpus)
@@ -135,35 +156,53 @@ def _relative_link_rate(link: PcieLink) -> float:
     return LANE_RATES[link.generation] * link.lanes / (LANE_RATES[3] * 16)
 
 
-def run_study(trials: int, *, seed: int = 1) -> list[Trial]:
+@dataclass(frozen=True)
+class EventTruth:
+    """The steps of the event simulation, with the devices of a seed."""
+
+    seed: int
+
+    def cell(self, spec: Spec, topology: Topology) -> TrueCell:
+        found = simulate_step(spec, topology, seed=self.seed, steps=SIMULATED_STEPS)
+        return TrueCell(found.step_seconds, min(1.0, found.compute_busy))
+
+
+TRUTHS: Final = ("events", "drawn")
+
+
+def run_study(trials: int, *, seed: int = 1, truth: str = "events") -> list[Trial]:
     """Return the results of trials; deterministic for a seed."""
-    return [run_trial(seed * 10_000 + number) for number in range(trials)]
+    return [run_trial(seed * 10_000 + number, truth=truth) for number in range(trials)]
 
 
-def run_trial(seed: int) -> Trial:
+def run_trial(seed: int, *, truth: str = "events") -> Trial:
     random = np.random.default_rng(seed)
     pool, request = random_pool(random), random_request(random)
-    truth = GroundTruth.drawn(random, seed, request.spec.workload)
-    seen: list[Observation] = []
-    belief = refit(seen)
-    every = enumerate_candidates(pool, request, belief.centre(), most=10**9).every
+    world = GroundTruth.drawn(random, seed, request.spec.workload) if truth == "drawn" else EventTruth(seed)
+    every = enumerate_candidates(pool, request, refit([]).centre(), most=10**9).every
     if not every:
         raise ValueError("The pool has no room for the workload.")
-    true = np.array([truth.step(one.spec, one.topology) for one in every])
-    cost = _true_costs(every, request, truth, true)
-    places = {id(one): place for place, one in enumerate(every)}
-    regrets, evaluation = [], None
+    cells = [world.cell(one.spec, one.topology) for one in every]
+    true = np.array([cell.seconds for cell in cells])
+    steps = StepSeconds(true[None, :], np.array([[cell.seconds * cell.busy for cell in cells]]))
+    takes = true_times(random, pool)
+    cost = ranking_costs(_timed(every, replace(pool, times=takes)), request, steps)[0]
+    places = {(id(one.topology), id(one.spec)): place for place, one in enumerate(every)}
+    seen: list[Observation] = []
+    composed: list[StepSample] = []
+    regrets: list[float] = []
     for number in range(RUNS_A_TRIAL + 1):
-        belief = refit(seen)
-        evaluation = evaluate_candidates(every, request, belief, tuple(seen))
+        known = _timed(every, replace(pool, times=SiteTimes.measured(composed)))
+        evaluation = evaluate_candidates(known, request, refit(seen), tuple(seen))
         if evaluation is None:
             raise ValueError("Without limits there is always something.")
-        first = places[id(evaluation.candidates[evaluation.ranking.first])]
-        regrets.append(float(cost[first] / cost.min() - 1))
+        first = evaluation.candidates[evaluation.ranking.first]
+        regrets.append(float(cost[places[id(first.topology), id(first.spec)]] / cost.min() - 1))
         if number < RUNS_A_TRIAL:
             one = evaluation.candidates[next_run(evaluation)]
-            measured = float(true[places[id(one)]] * np.exp(NOISE * random.standard_normal()))
+            measured = float(true[places[id(one.topology), id(one.spec)]] * np.exp(NOISE * random.standard_normal()))
             seen.append(Observation(spec=one.spec, topology=one.topology, step_seconds=measured, spread=NOISE))
+            composed += _composed(random, one, takes)
     return Trial(
         workload=request.spec.workload,
         objective=request.objective,
@@ -179,21 +218,34 @@ def next_run(evaluation: CandidateEvaluation) -> int:
     return next((one for one in evaluation.ranking.order if one not in evaluation.run), evaluation.ranking.first)
 
 
-def _true_costs(
-    every: Sequence[RunCandidate], request: RecommendationRequest, truth: GroundTruth, true: Array
-) -> Array:
-    """Return the true cost of each candidate, with energy by the same rule as in the model."""
-    seconds = StepSeconds.of(every, refit([]).centre())
-    alone = np.array([
-        truth.step(
-            msgspec.structs.replace(one.spec, devices=1, strategy="single"),
-            Topology(cores=one.topology.cores, accelerators=one.topology.accelerators[:1],
-                                        uplinks=one.topology.uplinks, storage=one.topology.storage)
-        )
-        for one in every
-    ]) if request.objective == "energy" else seconds.alone[0]  # fmt: skip
-    found: Array = ranking_costs(every, request, StepSeconds(true[None, :], alone[None, :]))[0]
-    return found
+def true_times(random: np.random.Generator, pool: RecommendationPool) -> SiteTimes:
+    """Return what operations of each chassis and starts really take in a trial, around what is assumed."""
+
+    def about(usual: UsualTime) -> UsualTime:
+        return UsualTime(seconds=float(usual.seconds * np.exp(usual.spread * random.standard_normal())), spread=0.0)
+
+    chassis = sorted({drawer.chassis for drawer in pool.drawers})
+    return SiteTimes(
+        steps={(kind, one, 0): about(usual) for one in chassis for kind, usual in ASSUMED_TIMES.items()},
+        starts={"": about(ASSUMED_START)},
+    )
+
+
+def _timed(candidates: Sequence[RunCandidate], pool: RecommendationPool) -> list[RunCandidate]:
+    """Return candidates with the usual times of a pool."""
+    return [replace(one, times=one.layout.times(pool, one.spec.workload)) for one in candidates]
+
+
+def _composed(random: np.random.Generator, run: RunCandidate, takes: SiteTimes) -> list[StepSample]:
+    """Return the measured operations that composed a run and gave it back."""
+    return [
+        StepSample(kind, chassis, sum(step[2] for step in steps),
+                   takes.step(kind, chassis, 0).seconds * float(np.exp(TIME_NOISE * random.standard_normal())))
+        for drawers in (run.times.compose, run.times.give_back)
+        for steps in sorted(drawers, key=str)
+        for kind, chassis, count, _ in steps
+        for _ in range(count)
+    ]  # fmt: skip
 
 
 def random_request(random: np.random.Generator) -> RecommendationRequest:
@@ -216,7 +268,7 @@ def random_pool(random: np.random.Generator) -> RecommendationPool:
             id=number,
             name=f"node-{number}",
             cores=int(random.choice((16, 40, 64))),
-            local_gpus=int(random.choice((0, 2, 4))) if number == 2 else int(random.choice((2, 4, 8))),
+            local_gpus=int(random.choice((0, 1, 2))) if number == 2 else int(random.choice((1, 2, 4))),
             local=DeviceClass(model="V100-SXM2-16GB", memory_bytes=16e9),
         )
         for number in range(1, int(random.integers(2, 4)))
@@ -233,8 +285,13 @@ def random_pool(random: np.random.Generator) -> RecommendationPool:
         for port in ports:
             uplinks[port.id] = PcieLink(lanes=16, generation=int(random.choice((3, 3, 4))))
         seen = [
-            DeviceSnapshot(id=number * 1000 + slot, name=f"slot {slot}", slot=slot, attached=None)
-            for slot in range(1, int(random.integers(2, 7)) + 1)
+            DeviceSnapshot(
+                id=number * 1000 + slot,
+                name=f"slot {slot}",
+                slot=slot,
+                attached=ports[slot % 2].id if random.random() < ATTACHED_SHARE else None,
+            )
+            for slot in range(1, int(random.integers(2, 6)) + 1)
         ]
         devices |= {one.id: FreeDevice(id=one.id, name=one.name, kind=kind) for one in seen}
         drawers.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -174,7 +175,8 @@ def _candidate_row(
         "near": format_share(line.near),
         "regret": format_share(line.regret),
         "time": parts_bar(line.spent, TIME_PARTS, format_duration),
-        "energy": parts_bar(line.energy, ENERGY_PARTS, format_energy),
+        "energy": parts_bar(line.energy, ENERGY_PARTS, partial(format_energy, whole=line.joules.value)),
+        "seconds": format_duration(line.seconds.value),
         "joules": format_energy(line.joules.value),
         "is_composed": not wanted.attachments and not wanted.modes,
         # A run attaches devices and returns them; only a plan changes the mode of a drawer.

@@ -17,7 +17,7 @@ from benchmarks.recommend.pool import PoolError, RecommendationPool, read_pool
 from benchmarks.recommend.reports import amount_text, recommendation_json
 from benchmarks.recommend.request import OBJECTIVE_LABELS, parse_recommendation_request
 from benchmarks.recommend.selectors import recommendation_pool
-from benchmarks.recommend.study import RUNS_A_TRIAL, Trial, run_study
+from benchmarks.recommend.study import RUNS_A_TRIAL, TRUTHS, Trial, run_study
 from benchmarks.runs.results import observations
 from core.commands import ExitCodeCommand
 from core.errors import Invalid
@@ -59,6 +59,7 @@ class Command(ExitCodeCommand):
             help="a constraint as the API has it: most_devices=8, most_hours=12, storage=any, one_model=true",
         )  # fmt: skip
         parser.add_argument("--study", action="store_true", help="regret over random pools and truths, five runs each")
+        parser.add_argument("--truth", choices=TRUTHS, default=TRUTHS[0], help="of the study (default: events)")
         parser.add_argument("--trials", type=int, default=100, help="of the study (default: 100)")
         parser.add_argument("--seed", type=int, default=1, help="of the study (default: 1)")
         parser.add_argument("--json", action="store_true", help="print JSON")
@@ -111,16 +112,19 @@ class Command(ExitCodeCommand):
     def _study(self, options: dict[str, Any]) -> NoReturn:
         if options["trials"] < 1:
             self.stop(USAGE, "A study has one trial at least.")
-        summary = summary_of(run_study(options["trials"], seed=options["seed"]))
+        summary = summary_of(run_study(options["trials"], seed=options["seed"], truth=options["truth"]))
         if options["json"]:
             self.stdout.write(json.dumps(summary, indent=1))
             raise SystemExit(OK)
         lines = [
-            f"{summary['trials']} trials, each a random pool, workload and truth; true regret of what is recommended:"
+            f"{summary['trials']} trials, each a random pool, workload and truth ({options['truth']}), a median of",
+            f"{summary['candidates']} candidates; true regret of what is recommended, composing time included:",
+            "",
+            f"{'runs':>4} {'median':>12} {'95th perc.':>12} {'worst':>12} {'the best':>12}",
         ]
         lines += [
-            f"  after {after['runs']} run{'' if after['runs'] == 1 else 's'}: median {format_share(after['median'])}, "
-            f"95 % of them under {format_share(after['percentile_95'])}, worst {format_share(after['worst'])}"
+            f"{after['runs']:>4} {format_share(after['median']):>12} {format_share(after['percentile_95']):>12} "
+            f"{format_share(after['worst']):>12} {format_share(after['best']):>12}"
             for after in summary["after"]
         ]
         self.stdout.write("\n".join(lines))
@@ -141,6 +145,7 @@ def summary_of(trials: list[Trial]) -> dict[str, Any]:
                 "median": round(float(np.median(regrets[:, runs])), 4),
                 "percentile_95": round(float(np.quantile(regrets[:, runs], 0.95)), 4),
                 "worst": round(float(regrets[:, runs].max()), 4),
+                "best": round(float((regrets[:, runs] <= 0.0).mean()), 4),
             }
             for runs in range(regrets.shape[1])
         ],

@@ -41,6 +41,15 @@ def test_of_those_that_are_as_good_the_simplest_comes_first() -> None:
     assert rank_candidates(costs, [(8,), (4,), (1,)]).order == (1, 0, 2)
 
 
+def test_a_small_gain_that_may_be_a_loss_is_no_reason_for_effort() -> None:
+    random = np.random.default_rng(5)
+    large = np.exp(random.normal(0.0, 0.01, 400))
+    small = 1.003 * np.exp(random.normal(0.0, 0.01, 400))
+    assert rank_candidates(np.stack([large, small], axis=1), [(8,), (4,)]).first == 1
+    # The same gain, but sure.
+    assert rank_candidates(np.stack([large, 1.003 * large], axis=1), [(8,), (4,)]).first == 0
+
+
 def test_the_deciding_run_is_the_one_that_nobody_knows_anything_of() -> None:
     random = np.random.default_rng(2)
     known = np.full(400, 10.0)
@@ -68,7 +77,7 @@ def test_an_interval_holds_nine_of_ten_draws() -> None:
 
 def cell(devices: float, precision: str = "fp16") -> CellSignature:
     return CellSignature(sorts=("resnet50", precision, "ddp", False, "V100", "disk", "nvlink", "one"),
-                    sizes=(devices, 6.0, 0.0, 1.0, 7.0))  # fmt: skip
+                    sizes=(devices, 6.0, 0.0, 1.0, 7.0, 5.0))  # fmt: skip
 
 
 def test_what_was_measured_is_believed_and_tells_of_its_neighbours() -> None:

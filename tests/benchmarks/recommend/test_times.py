@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -14,10 +16,11 @@ from benchmarks.recommend.times import (
     drawers_seconds,
     usual_time,
 )
+from fabric.plans.rules import StepKind
 
 
-def median(times: SiteTimes, *drawers: tuple[int, tuple[str, ...]]) -> tuple[float, float]:
-    around = TimesAround.of(times, drawers, "resnet50")  # type: ignore[arg-type]
+def median(times: SiteTimes, *drawers: tuple[int, Sequence[StepKind]]) -> tuple[float, float]:
+    around = TimesAround.of(times, drawers, "resnet50")
     return float(drawers_seconds(around.compose, 1)[0]), float(drawers_seconds(around.give_back, 1)[0])
 
 
@@ -48,7 +51,8 @@ def test_the_history_of_the_chassis_comes_before_that_of_others_and_assumptions(
 
 
 def test_more_operations_take_longer_in_every_draw() -> None:
-    few, many = (TimesAround.of(SiteTimes(), [(1, ("attach",) * count)], "") for count in (2, 3))
+    attach: list[StepKind] = ["attach"]
+    few, many = (TimesAround.of(SiteTimes(), [(1, attach * count)], "") for count in (2, 3))
     drawn = drawers_seconds(few.compose, 200)
     assert np.all(drawers_seconds(many.compose, 200) > drawn)
     assert np.quantile(drawn, 0.95) / np.quantile(drawn, 0.05) > 2
