@@ -89,6 +89,8 @@ def _grid_of(person: User, made: Deployment) -> SweepGrid:
     if job.place.topology is not None:
         raise Invalid(_("A topology file is no host of this site: nothing can be run there."))
     composition = _target_composition(person, job.place)
+    if composition.others:
+        raise Invalid(_("A tuning runs on one host, and this composition has several."))
     trainer = next((one.trainer for one in host_choices(person) if one.id == composition.host), None)
     # PyTorch of a host may lack the backend.
     able = trainer is not None and job.spec.backend in trainer.backends
@@ -155,9 +157,10 @@ def _target_composition(person: User, place: DeploymentTarget) -> Composition:
             raise Invalid(_("The composition is invalid: {error}.", error=error)) from error
     else:
         composition = _host_composition(person, place.host)
-    devices, ports = set(composition.devices), set(composition.devices.values())
+    hosts, attached = set(composition.hosts), composition.all_devices
+    devices, ports = set(attached), set(attached.values())
     seen = (
-        Host.objects.visible_to(person).filter(pk=composition.host).exists()
+        Host.objects.visible_to(person).filter(pk__in=hosts).count() == len(hosts)
         and Device.objects.visible_to(person).filter(pk__in=devices).count() == len(devices)
         and HostPort.objects.visible_to(person).filter(pk__in=ports).count() == len(ports)
     )

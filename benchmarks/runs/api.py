@@ -19,6 +19,7 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.viewsets import ResourceViewSet, command
+from benchmarks.model.infragraph import infragraph
 from benchmarks.runs.documents import PlaceSerializer, RunRequestSerializer, composition_document, run_request
 from benchmarks.runs.isolation import RESOURCE_LABELS, shown_overlaps
 from benchmarks.runs.models import Run, Series
@@ -26,6 +27,7 @@ from benchmarks.runs.recording import NO_VALUES, downsample, log_read, series_of
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.selectors import EXECUTOR_LABELS, SORT_FIELDS, STATE_GROUPS, RunFilter, run_get, run_list
 from benchmarks.runs.services import run_cancel, run_create, run_delete, run_retry, run_return
+from benchmarks.runs.topology import recorded_topology
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.api.fields import IDEMPOTENCY_KEY, LinkedId, LinkedText, idempotency_key, query_integer
 from core.api.requests import problem, strict_schema, validated_body
@@ -336,6 +338,21 @@ class RunLog(APIView):
         return Response({"first": piece.first, "next": piece.next, "text": piece.text, "more": piece.more})
 
 
+class RunInfraGraph(APIView):
+    """The topology of a run for other tools."""
+
+    @strict_schema(operation_id="benchmarks_runs_infragraph", responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request, pk: UUID) -> Response:
+        """Read the topology of a run as InfraGraph.
+
+        An `Infrastructure`, which its versions from 3 on take.
+        """
+        topology = recorded_topology(run_get(person_of(request), pk))
+        if topology is None:
+            raise NotFound("The topology of this run is unknown.")
+        return Response(infragraph(topology))
+
+
 def _series_data(row: Series) -> dict[str, Any]:
     return {"key": row.key, "unit": row.unit, "source": row.source, "interval": row.interval, "count": row.count}
 
@@ -349,4 +366,5 @@ urlpatterns = [
     path("benchmarks/runs/<uuid:pk>/give-back/", RunViewSet.as_view({"post": "return_devices"}), name="run_return"),
     path("benchmarks/runs/<uuid:pk>/series/", RunSeries.as_view(), name="run_series"),
     path("benchmarks/runs/<uuid:pk>/log/", RunLog.as_view(), name="run_log"),
+    path("benchmarks/runs/<uuid:pk>/infragraph/", RunInfraGraph.as_view(), name="run_infragraph"),
 ]

@@ -26,6 +26,7 @@ from accounts.audit.services import audit_record, target_of
 from accounts.identity_providers.models import ExternalIdentity, IdentityProvider
 from accounts.models import PersonKind, Role, Tenant, User
 from accounts.second_factor.models import Passkey
+from benchmarks.model.topology import Topology
 from benchmarks.runs.models import Run
 from benchmarks.runs.rules import Composition
 from benchmarks.sweeps.models import Point, Sweep
@@ -158,7 +159,8 @@ def benchmarked(tenant: Tenant, drafted: Plan, device: Device, host_port: HostPo
         "workload": "mnist_cnn", "provenance": "simulated", "executor": "simulated", "requested_by_name": "owner",
         "spec": to_builtins(spec), "spec_hash": spec.hash, "composition": composition.as_json(), "host": host,
     }  # fmt: skip
-    done = Run.objects.create(title="Done", state="completed", tenant=tenant, **words)
+    topology = to_builtins(Topology(name="Done"))
+    done = Run.objects.create(title="Done", state="completed", tenant=tenant, topology=topology, **words)
     queued = Run.objects.create(title="Queued", state="queued", tenant=tenant, **words)
     brought = ended(drafted, device, "done")
     brought.wanted = DesiredState(attachments={device.pk: host_port.pk}).as_json()
@@ -166,7 +168,7 @@ def benchmarked(tenant: Tenant, drafted: Plan, device: Device, host_port: HostPo
     brought.save()
     owing = Run.objects.create(title="Owing", state="completed", plan=brought, **words)
     made: dict[str, list[object]] = {
-        name: [done.pk] for name in ("run", "run_log", "run_series", "run_retry", "run_delete")
+        name: [done.pk] for name in ("run", "run_log", "run_series", "run_infragraph", "run_retry", "run_delete")
     }
     made |= {"run_cancel": [queued.pk], "run_return": [owing.pk]}
     return made

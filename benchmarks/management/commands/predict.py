@@ -22,6 +22,7 @@ from benchmarks.model import (
     refit,
     topology_schema,
 )
+from benchmarks.model.infragraph import infragraph
 from benchmarks.model.left_out import HeldOutFigure, leave_one_out
 from benchmarks.model.observations import judge_left_out, judge_observations
 from benchmarks.model.reports import held_out_text, observation_json, observations_text, paper_text
@@ -73,13 +74,18 @@ class Command(ExitCodeCommand):
             action="store_true",
             help="each published figure, predicted from all others; with --paper, each observation",
         )
+        parser.add_argument(
+            "--infragraph", action="store_true", help="print the --topology as InfraGraph, for simulators of networks"
+        )
         parser.add_argument("--schema", action="store_true", help="print the JSON Schema of topology files")
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        modes = [name for name in ("paper", "check", "schema") if options[name]]
+        modes = [name for name in ("paper", "check", "infragraph", "schema") if options[name]]
         if (modes != ["paper", "check"] or options["workload"]) and len(modes) + bool(options["workload"]) != 1:
-            self.stop(USAGE, "Name a workload, or give one of --paper, --check, both of them, and --schema.")
+            self.stop(
+                USAGE, "Name a workload, or give one of --paper, --check, both of them, --infragraph and --schema."
+            )
         try:
             self._run("-".join(modes), options)
         except SpecError as error:
@@ -92,6 +98,8 @@ class Command(ExitCodeCommand):
     def _run(self, what: str, options: dict[str, Any]) -> None:
         if what == "schema":
             self.print_result(topology_schema())
+        elif what == "infragraph":
+            self.print_result(infragraph(self._topology(options)))
         elif what == "check":
             found = leave_one_out()
             self.print_result([_left_out_json(one) for one in found] if options["json"] else held_out_text(found))
@@ -110,14 +118,17 @@ class Command(ExitCodeCommand):
             self._predict(options)
 
     def _predict(self, options: dict[str, Any]) -> None:
-        if not options["topology"]:
-            self.stop(USAGE, "Give the topology: --topology FILE.")
-        topology = self.read_topology_file(options["topology"])
+        topology = self._topology(options)
         spec = spec_of_options(options, topology, self.settings_given(options["given"]))
         found = predict(spec, topology, self._belief(options["person"]))
         self.print_result(prediction_json(found) if options["json"] else prediction_text(found))
         if found.fits:
             self.stop(CANNOT, *([found.fits] if options["json"] else []))
+
+    def _topology(self, options: dict[str, Any]) -> Topology:
+        if not options["topology"]:
+            self.stop(USAGE, "Give the topology: --topology FILE.")
+        return self.read_topology_file(options["topology"])
 
     def read_topology_file(self, name: str) -> Topology:
         try:

@@ -91,10 +91,17 @@ def test_a_composition_and_an_id_name_a_place_as_well(client: Client, host: Host
 def test_what_somebody_may_not_see_is_no_place_for_them(host: Host) -> None:
     stranger = User.objects.create_user("mallory", tenant=Tenant.objects.create(name="Elsewhere"))
     device = Device.objects.get(name="GPU 1")
+    own = Host.objects.create(name="own", identity="own")
+    theirs = HostPort.objects.get(host=host)
+    theirs.pk, theirs.uri, theirs.host, theirs.tenant, theirs.number = None, "/own", own, stranger.tenant, 2
+    theirs.endpoint_uri, theirs.label, theirs.port = "/own-e", "H2", Port.objects.get(uri="/p1")
+    theirs.save()
+    assert target_topology(stranger, DeploymentTarget(pointer="/host", host="own")).host == "own"
     for place in (
         DeploymentTarget(pointer="/host", host="node-1"),
         DeploymentTarget(pointer="/host", host=str(host.pk)),
         DeploymentTarget(pointer="/c", composition={"host": host.pk}),
+        DeploymentTarget(pointer="/c", composition={"host": own.pk, "others": [{"host": host.pk, "local_gpus": 1}]}),
         DeploymentTarget(pointer="/c", composition={"host": host.pk, "devices": {str(device.pk): device.host_port_id}}),
     ):
         with pytest.raises(NotFound):

@@ -134,6 +134,14 @@ def test_the_schema_is_printed() -> None:
 
 
 @pytest.mark.django_db
+def test_a_topology_is_printed_as_infragraph() -> None:
+    code, out, complaints = predict("--infragraph", FALCON)
+    assert code == 0, complaints
+    assert [one["name"] for one in json.loads(out)["devices"]] == ["host-0", "pcie-switch", "v100-pcie-16gb"]
+    assert predict("--infragraph")[0] == 2
+    assert predict("--infragraph", "resnet50", FALCON)[0] == 2
+
+
 def test_with_a_person_what_they_see_is_learnt_from_and_a_stranger_is_refused(django_user_model: Any) -> None:
     django_user_model.objects.create_user("ada")
     assert predict("resnet50", FALCON, "--as", "ada")[0] == 0
