@@ -41,11 +41,12 @@ PACKET_SHARE: Final = 0.87
 # Below one switch and across a host, NCCL counts on 12 GB/s of x16 Gen3, and divides by 6/5 what an Intel processor
 # forwards (NCCL, src/graph/topo.h); the published pairs are 12.2 and 9.8 GB/s.
 HOST_LANES: Final = 96  # of two Xeon sockets, PCIe 3.0: 48 each (Intel Xeon Scalable data sheet)
+NETWORK_RATE: Final = 12.0 * GB  # between hosts: NCCL's figure for 100 Gb/s (assumed: nobody states the network's)
 # NCCL's own latencies of its simple protocol: of a collective, and of each of its 2 (n - 1) hops (src/graph/tuning.cc).
 COLLECTIVE_SECONDS: Final = 8.4e-6
-HOP_SECONDS: Final[Mapping[str, float]] = {"nvlink": 3.4e-6, "pcie": 5.7e-6, "loopback": 100e-6}
+HOP_SECONDS: Final[Mapping[str, float]] = {"nvlink": 3.4e-6, "pcie": 5.7e-6, "network": 6.6e-6, "loopback": 100e-6}
 # Streaming multiprocessors that communication kernels hold, of a V100's 80: channels over PCIe and over NVLink.
-CHANNEL_SHARE: Final[Mapping[str, float]] = {"nvlink": 12 / 80, "pcie": 4 / 80, "loopback": 0.0}
+CHANNEL_SHARE: Final[Mapping[str, float]] = {"nvlink": 12 / 80, "pcie": 4 / 80, "network": 4 / 80, "loopback": 0.0}
 RING_TOUCHES: Final = 3.0  # accesses of memory for each byte that a ring moves: read both summands, write the sum
 # Host memory to device: pinned memory reaches what packets leave; copies wait for nothing else.
 # DP: one interpreter copies the module tree for each device each step (assumed: Python objects and tensors).

@@ -14,9 +14,11 @@ from benchmarks.model.reference_data import (
     drive_datasheet,
 )
 from benchmarks.model.topology import LOCAL, Accelerator, Topology
-from benchmarks.simulation.constants import HOP_SECONDS, HOST_LANES, PACKET_SHARE, READ_REACHED
+from benchmarks.simulation.constants import HOP_SECONDS, HOST_LANES, NETWORK_RATE, PACKET_SHARE, READ_REACHED
 
 HOST_UP, HOST_DOWN, DRIVE, CORES, LOOPBACK = "host/up", "host/down", "drive", "cores", "loopback"
+NETWORK_OUT, NETWORK_IN = "network/out", "network/in"
+SLOWER = ("nvlink", "pcie", "network")  # kinds of edges, the quicker first
 
 
 @dataclass(frozen=True)
@@ -36,24 +38,35 @@ class Route:
         return HOP_SECONDS[self.kind]
 
 
+def of_host(host: str, name: str) -> str:
+    """Return the name of a resource of a host, '' for the first of a run."""
+    return f"{host}: {name}" if host else name
+
+
 class HostLinks:
     """The links of one run's topology; `run` keeps the cards of runs on one host apart, all else is shared."""
 
     def __init__(self, topology: Topology, devices: Sequence[Accelerator], run: str = "") -> None:
         self._topology = topology
-        self._devices = sorted(devices, key=lambda device: device.place)
+        self._devices = sorted(devices, key=lambda device: (device.host, device.place))
         self._run = run
 
     def capacities(self) -> dict[str, float]:
         """Return the capacity of each resource: bytes a second of links, and cores."""
         topology = self._topology
-        found = {
-            CORES: float(max(1, topology.cores)),
-            HOST_UP: HOST_LANES * LANE_RATES[3] * PACKET_SHARE,
-            HOST_DOWN: HOST_LANES * LANE_RATES[3] * PACKET_SHARE,
-            LOOPBACK: GLOO_LOOPBACK.rate,
-            DRIVE: drive_datasheet(topology.storage.model).rate * READ_REACHED,
-        }
+        found = {LOOPBACK: GLOO_LOOPBACK.rate}
+        for host in ("", *topology.other_hosts):
+            bridge = HOST_LANES * LANE_RATES[3] * PACKET_SHARE
+            drive = drive_datasheet(topology.storage.model).rate * READ_REACHED
+            own = {
+                CORES: float(max(1, topology.cores)),
+                HOST_UP: bridge,
+                HOST_DOWN: bridge,
+                NETWORK_OUT: NETWORK_RATE,
+                NETWORK_IN: NETWORK_RATE,
+                DRIVE: drive,
+            }
+            found |= {of_host(host, name): amount for name, amount in own.items()}
         for device in self._devices:
             for way in ("in", "out"):
                 found[self._port(device, way)] = link_rate(device.link) * PACKET_SHARE
@@ -65,38 +78,56 @@ class HostLinks:
     def _port(self, device: Accelerator, way: str) -> str:
         return f"{self._run}{device.name}/{way}"
 
-    def _up(self, place: str) -> dict[str, float]:
-        """Return the way from a place to the host's memory."""
-        return {HOST_UP: 1.0} | ({f"{place}/up": 1.0} if place in self._topology.uplinks and place != LOCAL else {})
+    def _up(self, place: str, host: str = "") -> dict[str, float]:
+        """Return the way from a place to the memory of its host."""
+        uplink = {f"{place}/up": 1.0} if place in self._topology.uplinks and place != LOCAL else {}
+        return {of_host(host, HOST_UP): 1.0, **uplink}
 
-    def _down(self, place: str) -> dict[str, float]:
-        return {HOST_DOWN: 1.0} | ({f"{place}/down": 1.0} if place in self._topology.uplinks and place != LOCAL else {})
+    def _down(self, place: str, host: str = "") -> dict[str, float]:
+        uplink = {f"{place}/down": 1.0} if place in self._topology.uplinks and place != LOCAL else {}
+        return {of_host(host, HOST_DOWN): 1.0, **uplink}
 
     def copy(self, device: Accelerator) -> Route:
         """Return the way from the host's memory to a device."""
-        return Route({**self._down(device.place), self._port(device, "in"): 1.0})
+        return Route({**self._down(device.place, device.host), self._port(device, "in"): 1.0})
 
-    def read(self) -> Route:
-        """Return the way from the drive to the host's memory."""
+    def read(self, host: str = "") -> Route:
+        """Return the way from the drive to the host's memory; further hosts have drives like the first."""
         storage = self._topology.storage
-        return Route({**self._up(storage.place), DRIVE: 1.0}, limit=link_rate(storage.link) * PACKET_SHARE)
+        path = {**self._up(LOCAL if host else storage.place, host), of_host(host, DRIVE): 1.0}
+        return Route(path, limit=link_rate(storage.link) * PACKET_SHARE)
 
     def edge(self, one: Accelerator, other: Accelerator, group: Sequence[Accelerator]) -> Route:
         """Return the way from one device to another; `group` are those of its place that communicate at once."""
         out, into = self._port(one, "out"), self._port(other, "in")
+        if one.host != other.host:
+            path = {
+                out: 1.0,
+                **self._up(one.place, one.host),
+                of_host(one.host, NETWORK_OUT): 1.0,
+                of_host(other.host, NETWORK_IN): 1.0,
+                **self._down(other.place, other.host),
+                into: 1.0,
+            }
+            return Route(path, limit=NETWORK_RATE, kind="network")
         if one.place == other.place:
             kind, rate, _ = edge_within_place(one.place, group, self._topology)
             if kind == "nvlink":
                 return Route({}, limit=rate, kind="nvlink")
-            across = {HOST_UP: 1.0, HOST_DOWN: 1.0} if one.place == LOCAL else {}
+            bridge = (of_host(one.host, HOST_UP), of_host(one.host, HOST_DOWN))
+            across = dict.fromkeys(bridge, 1.0) if one.place == LOCAL else {}
             return Route({out: 1.0, into: 1.0, **across}, limit=rate)
         edge = edge_between_places({one.place, other.place})
         uplinks = [link for place, link in self._topology.uplinks.items() if place in (one.place, other.place)]
         narrowest = min(link_rate(link) for link in (one.link, other.link, *uplinks))
         return Route(
-            {out: 1.0, **self._up(one.place), **self._down(other.place), into: 1.0},
+            {out: 1.0, **self._up(one.place, one.host), **self._down(other.place, one.host), into: 1.0},
             limit=edge.rate * narrowest / X16_GEN3_RATE,
         )
+
+    def _beside(self, one: Accelerator) -> list[Accelerator]:
+        """Return the devices of one's place, with it."""
+        return [device for device in self._devices if (device.host, device.place) == (one.host, one.place)]
 
     def ring(self, count: int) -> Route:
         """Return the way of a byte that each device sends to its neighbour at once, places one after the other."""
@@ -106,17 +137,15 @@ class HostLinks:
         path: Counter[str] = Counter()
         limit, kind = float("inf"), "nvlink"
         for one, other in zip(devices, [*devices[1:], devices[0]], strict=True):
-            group = [device for device in devices if device.place == one.place]
-            edge = self.edge(one, other, group)
+            edge = self.edge(one, other, self._beside(one))
             path.update(edge.path)
             limit = min(limit, edge.limit)
-            kind = "pcie" if edge.kind == "pcie" else kind
+            kind = max(kind, edge.kind, key=SLOWER.index)
         return Route(path, limit=limit, kind=kind)
 
     def pcie_neighbours(self) -> dict[str, tuple[bool, bool]]:
         """Return, by device, whether a ring's bytes come to it and leave it over PCIe."""
         devices, over = self._devices, []
         for one, other in zip(devices, [*devices[1:], *devices[:1]], strict=True):
-            group = [device for device in devices if device.place == one.place]
-            over.append(len(devices) > 1 and self.edge(one, other, group).kind == "pcie")
+            over.append(len(devices) > 1 and self.edge(one, other, self._beside(one)).kind != "nvlink")
         return {device.name: (over[index - 1], over[index]) for index, device in enumerate(devices)}

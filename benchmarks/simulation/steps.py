@@ -106,7 +106,7 @@ class _Watch:
             exposed=each("exposed"),
             late=each("late"),
             optimiser=sum(meter.optimised for meter in meters) / run.ranks / count,
-            cpu_share=min(1.0, (decoded / passed + started) / max(1, run.topology.cores)),
+            cpu_share=min(1.0, (decoded / passed + started) / run.cores),
             host_memory_bytes=run.ranks * (PROCESS_BYTES + spec.loader_workers * WORKER_BYTES),
             traffic=sum(sum(counted[name]) for name in outside) * count / passed,
             devices=bytes_each,
@@ -140,7 +140,7 @@ class _Watch:
                 at=edge - self._began,
                 kernel_busy=min(1.0, busy[number]),
                 memory_busy=min(1.0, memory[number]),
-                cpu=min(1.0, (cores[number] + run.ranks) / max(1, run.topology.cores)),
+                cpu=min(1.0, (cores[number] + run.ranks) / run.cores),
             )
             for number, edge in enumerate(edges[1:])
         )

@@ -18,7 +18,7 @@ from benchmarks.model.topology import Topology
 from benchmarks.simulation import constants as c
 from benchmarks.simulation.engine import Activity, Engine, Gate, Process
 from benchmarks.simulation.exchange import Collective, CollectiveKey, Exchange
-from benchmarks.simulation.links import CORES, HostLinks, Route
+from benchmarks.simulation.links import CORES, HostLinks, Route, of_host
 from benchmarks.simulation.result import DeviceMeter
 from benchmarks.simulation.work import cpu_work, gpu_work, sample_seconds
 from hostwire.training import Spec
@@ -58,7 +58,8 @@ class TrainingRun:
         self._space: list[Gate] = [Gate() for _ in range(self.ranks)]
         self._ends: defaultdict[int, Gate] = defaultdict(lambda: Gate(self.ranks))
         self.ring_bytes = 0.0  # that each device has sent for the exchange
-        engine.hold(CORES, float(self.ranks))
+        for rank in range(self.ranks):
+            engine.hold(self._cores_of(rank), 1.0)
         self.ended: list[float] = []  # time of the end of each step
         self.cores_used: list[tuple[float, float]] = [(0.0, 0.0)]  # core-seconds of the loaders until a time
         self._decoded = 0.0
@@ -83,6 +84,11 @@ class TrainingRun:
     @property
     def carried(self) -> dict[str, float]:
         return self._engine.carried
+
+    @property
+    def cores(self) -> int:
+        """Cores of all its hosts."""
+        return max(1, self.topology.cores) * (1 + len(self.topology.other_hosts))
 
     @property
     def sample_bytes(self) -> float:
@@ -123,14 +129,22 @@ class TrainingRun:
         """Return the samples of a batch that one process takes."""
         return self.spec.batch * (self.spec.devices if self.spec.strategy == "dp" else 1)
 
-    def _prepare(self, workers: int) -> Process:
+    def _host_of(self, rank: int) -> str:
+        return self.accelerators[rank].host if self.accelerators else ""
+
+    def _cores_of(self, rank: int) -> str:
+        return of_host(self._host_of(rank), CORES)
+
+    def _prepare(self, rank: int, workers: int) -> Process:
         """Read and decode one batch by some processes."""
+        host = self._host_of(rank)
         if self._read_bytes:
-            route = self.links.read()
-            yield Activity(self._read_bytes, key="read", path=route.path, limit=route.limit)
+            route = self.links.read(host)
+            yield Activity(self._read_bytes, key=of_host(host, "read"), path=route.path, limit=route.limit)
         spread = c.SAMPLE_SPREAD / math.sqrt(self._samples())
         work = self._samples() * sample_seconds(self.spec) * math.exp(self._random.gauss(0, spread))
-        yield Activity(work, key=f"decode/{workers}", path={CORES: 1.0}, limit=float(workers))
+        key = of_host(host, f"decode/{workers}")
+        yield Activity(work, key=key, path={self._cores_of(rank): 1.0}, limit=float(workers))
         self._decoded += work
         self.cores_used.append((self._engine.now, self._decoded))
 
@@ -140,7 +154,7 @@ class TrainingRun:
         while True:
             while self._queue[rank] >= c.PREFETCHED * workers:
                 yield self._space[rank]
-            yield from self._prepare(workers)
+            yield from self._prepare(rank, workers)
             self._queue[rank] += 1
             filled, self._filled[rank] = self._filled[rank], Gate()
             self._engine.arrive(filled)
@@ -149,13 +163,13 @@ class TrainingRun:
         """Wait for a batch and copy it to the device."""
         meter, began = self.meters[rank], self._engine.now
         if not self.spec.loader_workers:
-            yield from self._prepare(1)
+            yield from self._prepare(rank, 1)
         else:
             # A process that starts kernels or polls for their end keeps a core busy; one that waits for samples none.
-            self._engine.hold(CORES, -1.0)
+            self._engine.hold(self._cores_of(rank), -1.0)
             while not self._queue[rank]:
                 yield self._filled[rank]
-            self._engine.hold(CORES, 1.0)
+            self._engine.hold(self._cores_of(rank), 1.0)
             self._queue[rank] -= 1
             space, self._space[rank] = self._space[rank], Gate()
             self._engine.arrive(space)

@@ -31,6 +31,7 @@ from hostwire.training import (
     RunResult,
     RunStarted,
     RunUpdate,
+    SharedResource,
     SimulationProfile,
     Spec,
     StepsCompleted,
@@ -382,6 +383,23 @@ def test_the_hosts_own_gpus_are_used_where_no_chassis_gave_them(lab: Lab) -> Non
     )
     assert {holder.what for holder in busy.holders["0000:10:00.0"]} == {"/dev/nvidia0"}
     assert lab.agent.ask(TrainStopRequest(request.run)).outcome == "stopped"
+
+
+def test_two_runs_on_one_link_slow_each_other_while_both_run(lab: Lab) -> None:
+    uplink = SharedResource(name="H1", capacity=12e9, demand=9e9, curve=((3e9, 0.4), (6e9, 0.2), (12e9, 0.1)))
+    spec = Spec(workload="resnet50", steps=10**6, warmup=0)
+
+    def last_step(run: str) -> float:
+        return [event.seconds[-1] for event in look(lab, run).events if isinstance(event, StepsCompleted)][-1]
+
+    one, other = (
+        begun(lab, train(lab, slot, step=0.1, spec=spec, spread=0.0, shared=(uplink,)))
+        for slot in ("drawer1slot1", "drawer1slot2")
+    )
+    wait_for(lambda: all(last_step(run.run) == pytest.approx(0.2) for run in (one, other)))
+    assert lab.agent.ask(TrainStopRequest(other.run)).outcome == "stopped"
+    wait_for(lambda: last_step(one.run) == pytest.approx(0.1))
+    assert lab.agent.ask(TrainStopRequest(one.run)).outcome == "stopped"
 
 
 def own_drive(lab: Lab) -> DeviceSelector:

@@ -141,3 +141,15 @@ def test_a_run_on_the_cpu_is_simulated_and_what_trains_nothing_is_not() -> None:
         simulated(Spec(workload="storage_read"), FALCON)
     with pytest.raises(ModelError):
         simulated(changed(BERT, devices=9), FALCON)
+
+
+def test_a_run_over_two_hosts_meets_on_their_network_and_has_the_cores_of_both() -> None:
+    eight = CELLS["resnet50", "localGPUs"][1]
+    halves = tuple(replace(device, host="" if number < 4 else "b") for number, device in enumerate(eight.accelerators))
+    two = replace(eight, accelerators=halves, other_hosts=("b",))
+    together, apart = simulated(BERT, eight), simulated(changed(BERT, hosts=2), two)
+    assert apart.step_seconds > 1.3 * together.step_seconds
+    assert apart.links["network/out"] == pytest.approx(apart.links["b: network/in"])
+    few = simulated(changed(RESNET, loader_workers=8), replace(eight, cores=16))
+    more = simulated(changed(RESNET, loader_workers=8, hosts=2), replace(two, cores=16))
+    assert more.step_seconds < 0.8 * few.step_seconds
