@@ -14,8 +14,10 @@ from benchmarks.model.reference_data import GB
 # --- Arithmetic. Fitted to the published rates of one V100 (PUBLISHED_RATES), the geometric mean of a network's rows.
 # Share of the peak rate that kernels reach once they are large: of matrix units (fp16), of fp32 units.
 HALF_REACHED: Final[Mapping[str, float]] = {"transformer": 0.51, "convolution": 0.29, "depthwise": 0.29}
-# BERT-large in fp32; convolutions in fp32 by no rate at hand (assumed: Winograd saves some of their products).
+# BERT-large in fp32; convolutions in fp32 by no rate at hand (assumed).
 SINGLE_REACHED: Final[Mapping[str, float]] = {"transformer": 0.50, "convolution": 0.60, "depthwise": 0.60}
+# In fp32, Winograd's F(2x2, 3x3) needs 16 products for 36, and some sums more (Lavin and Gray, arXiv 1509.09308).
+WINOGRAD: Final = 2.0
 # Share of the memory's rate: STREAM on a V100 reaches 700 to 790 of 900 GB/s; depthwise kernels by EfficientNet-B0.
 MEMORY_REACHED: Final[Mapping[str, float]] = {"transformer": 0.78, "convolution": 0.78, "depthwise": 0.35}
 MEMORY_PASSES: Final = (2.0, 3.0)  # a kept value is written and read forward, read and its gradient moved backward

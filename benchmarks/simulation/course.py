@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.model.features import MOMENT_BYTES, WEIGHT_BYTES, accelerators_used
+from benchmarks.model.features import accelerators_used
+from benchmarks.model.memory import MOMENT_BYTES, WEIGHT_BYTES
 from benchmarks.model.reference_data import WORKLOAD_FAMILY, device_datasheet, drive_datasheet, is_nvme
 from benchmarks.model.topology import LOCAL, Topology
 from benchmarks.simulation import constants as c

@@ -11,9 +11,9 @@ from functools import cache
 import msgspec
 
 from benchmarks.model import fits, memory_bytes
-from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_WORKLOADS, paper_spec
+from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_VARIANTS, PAPER_WORKLOADS, paper_spec
 from benchmarks.model.observations import ALMOST_TWICE, GIGA, LANGUAGE, SLIGHTLY, TRAFFIC_TOLERANCE, VISION
-from benchmarks.model.paper_study import FALCON_GPUS, FALCON_NVME, HYBRID_GPUS, LOCAL_GPUS, LOCAL_NVME, VARIANTS
+from benchmarks.model.paper_study import FALCON_GPUS, FALCON_NVME, HYBRID_GPUS, LOCAL_GPUS, LOCAL_NVME
 from benchmarks.model.reference_data import DATA_SETS
 from benchmarks.simulation.course import checkpoint_pause
 from benchmarks.simulation.result import StepSimulation
@@ -27,8 +27,8 @@ CONFIGURATIONS = (LOCAL_GPUS, HYBRID_GPUS, FALCON_GPUS)
 
 def _spec(name: str) -> Spec:
     """Return the specification of a published workload, or of a variant of BERT-large."""
-    if name in VARIANTS:
-        return msgspec.structs.replace(paper_spec("bert_large"), **VARIANTS[name])
+    if name in PAPER_VARIANTS:
+        return msgspec.structs.replace(paper_spec("bert_large"), **PAPER_VARIANTS[name])
     return paper_spec(name)
 
 
@@ -50,7 +50,7 @@ def _training(name: str, configuration: str) -> float:
     data, spec = DATA_SETS[name], _spec(name)
     steps = data.samples / spec.global_batch
     first, further = (_cell(name, configuration, cold=cold).step_seconds for cold in (True, False))
-    checkpoints = data.epochs * steps / data.checkpoint_steps if data.checkpoint_steps else data.epochs
+    checkpoints = data.copies * (data.epochs * steps / data.checkpoint_steps if data.checkpoint_steps else data.epochs)
     pause = checkpoint_pause(spec, PAPER_TOPOLOGIES[configuration]).seconds
     return steps * (first + (data.epochs - 1) * further) + checkpoints * pause
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from benchmarks.model.features import VALUE_BYTES, ModelError, costs_of, is_link_workload
 from benchmarks.model.reference_data import CORE_RATE, HOST_MEMORY_RATE, WORKLOAD_FAMILY, DeviceDatasheet
@@ -39,6 +40,16 @@ class DeviceWork:
     optimiser: float
 
 
+class _Rates(NamedTuple):
+    """Operations and bytes a second of a device, seconds to start a kernel and to fill the device, and Winograd's gain."""
+
+    reached: float
+    memory_rate: float
+    launch: float
+    ramp: float = 0.0
+    winograd: float = 1.0
+
+
 def layers_of(spec: Spec) -> tuple[LayerCosts, ...]:
     """Return at most MAX_GROUPS groups of layers. Raises ModelError for a workload that trains nothing."""
     layers = costs_of(spec).layers
@@ -62,6 +73,7 @@ def _sum_layers(layers: Sequence[LayerCosts]) -> LayerCosts:
     return LayerCosts(
         parameters=sum(layer.parameters for layer in layers),
         flops=sum(layer.flops for layer in layers),
+        winograd_flops=sum(layer.winograd_flops for layer in layers),
         activation_bytes=sum(layer.activation_bytes for layer in layers),
         operations=sum(layer.operations for layer in layers),
     )
@@ -70,11 +82,13 @@ def _sum_layers(layers: Sequence[LayerCosts]) -> LayerCosts:
 def gpu_work(spec: Spec, facts: DeviceDatasheet) -> DeviceWork:
     """Return the work of one batch on a GPU, by its data sheet."""
     family = WORKLOAD_FAMILY[spec.workload]
-    peak = {"fp32": facts.single, "fp16": facts.half, "bf16": facts.bf16}[spec.precision]
+    single = facts.single if family == "transformer" else facts.tf32
+    peak = {"fp32": single, "fp16": facts.half, "bf16": facts.bf16}[spec.precision]
     tensor = peak > 1.5 * facts.single
     reached = peak * (c.HALF_REACHED if tensor else c.SINGLE_REACHED)[family]
     memory_rate = facts.memory_rate * c.MEMORY_REACHED[family]
-    return _work(spec, reached, memory_rate, c.LAUNCH_SECONDS, c.RAMP_SECONDS)
+    rates = _Rates(reached, memory_rate, c.LAUNCH_SECONDS, c.RAMP_SECONDS, 1.0 if tensor else c.WINOGRAD)
+    return _work(spec, rates)
 
 
 def cpu_work(spec: Spec, cores: float) -> DeviceWork:
@@ -89,7 +103,8 @@ def cpu_work(spec: Spec, cores: float) -> DeviceWork:
     )
 
 
-def _work(spec: Spec, reached: float, memory_rate: float, launch: float, ramp: float) -> DeviceWork:
+def _work(spec: Spec, rates: _Rates) -> DeviceWork:
+    reached, memory_rate, launch, ramp, winograd = rates
     family = WORKLOAD_FAMILY[spec.workload]
     width = VALUE_BYTES[spec.precision] / 4
     compiled_bytes = c.COMPILED_BYTES if spec.compile else 1.0
@@ -99,12 +114,13 @@ def _work(spec: Spec, reached: float, memory_rate: float, launch: float, ramp: f
     for layer in layers:
         kept = spec.batch * layer.activation_bytes * width * compiled_bytes / memory_rate
         kernels = layer.operations * compiled_operations
+        products = layer.flops - layer.winograd_flops * (1 - 1 / winograd)
         seconds = []
-        for flops, passes, more in (
+        for part, passes, more in (
             (1 / 3, c.MEMORY_PASSES[0], 1.0),
             (2 / 3, c.MEMORY_PASSES[1], c.BACKWARD_OPERATIONS),
         ):
-            busy = spec.batch * layer.flops * flops / reached + passes * kept + kernels * more * ramp
+            busy = spec.batch * products * part / reached + passes * kept + kernels * more * ramp
             seconds.append((max(busy, kernels * more * launch), kernels * more * launch))
         (forward, launch_forward), (backward, launch_backward) = seconds
         total = forward + backward

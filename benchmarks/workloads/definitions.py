@@ -37,6 +37,7 @@ class LayerCosts:
 
     parameters: float = 0.0
     flops: float = 0.0
+    winograd_flops: float = 0.0  # of these, those of 3x3 convolutions with stride 1
     activation_bytes: float = 0.0
     operations: float = 0.0
 

@@ -27,11 +27,11 @@ class LayerTally:
     winograd: float = 0.0  # of these products, those of 3x3 convolutions with stride 1
     kept: float = 0.0
     operations: int = 0
-    ends: list[tuple[float, float, float, int]] = field(default_factory=lambda: [(0.0, 0.0, 0.0, 0)])
+    ends: list[tuple[float, float, float, float, int]] = field(default_factory=lambda: [(0.0, 0.0, 0.0, 0.0, 0)])
 
     def _end_layer(self) -> None:
         """Note the sums at the end of a layer."""
-        self.ends.append((self.parameters, self.products, self.kept, self.operations))
+        self.ends.append((self.parameters, self.products, self.winograd, self.kept, self.operations))
 
     def convolution(
         self, channels: int, kernel: int, stride: int = 1, *, groups: int = 1, normed: bool = True, kept: int = 2
@@ -82,8 +82,9 @@ class LayerTally:
                 LayerCosts(
                     parameters=after[0] - before[0],
                     flops=2 * COMPUTE_PASSES * (after[1] - before[1]),
-                    activation_bytes=FLOAT_BYTES * (after[2] - before[2]),
-                    operations=after[3] - before[3],
+                    winograd_flops=2 * COMPUTE_PASSES * (after[2] - before[2]),
+                    activation_bytes=FLOAT_BYTES * (after[3] - before[3]),
+                    operations=after[4] - before[4],
                 )
                 for before, after in pairwise(self.ends)
             ),
