@@ -316,7 +316,7 @@ class TrainingRun:
         sample_bytes = spec.batch * self._costs.device_bytes
         groups = [work.groups for work in self._work]
         modules = sum(layer.operations for layer in self._costs.layers) / 2
-        launches = sum(group.launch[0] for group in groups[0])
+        launches = sum(layer.operations for layer in self._costs.layers) * c.INTERPRETER_SECONDS
         for step in range(10**9):
             noises = [math.exp(self._random.gauss(0, c.STEP_SPREAD)) for _ in range(count)]
             for _ in range(spec.accumulation):

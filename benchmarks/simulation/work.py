@@ -21,13 +21,11 @@ USUAL_SIDES = {"yolov5l": 640, "inception_v3": 299, "mnist_cnn": 28}  # pixels o
 class GroupWork:
     """Seconds of one group of layers on a device if nothing slows it, forward and backward.
 
-    `launch` are the seconds that one process needs to start its kernels, which are part of them; `memory` is the share
-    of the time in which its kernels access memory at full rate; `gradients` counts parameters.
+    `memory` is the share of the time in which its kernels access memory at full rate; `gradients` counts parameters.
     """
 
     forward: float
     backward: float
-    launch: tuple[float, float]
     memory: float
     gradients: float
 
@@ -41,7 +39,7 @@ class DeviceWork:
 
 
 class _Rates(NamedTuple):
-    """Operations and bytes a second of a device, seconds to start a kernel and to fill the device, and Winograd's gain."""
+    """Operations and bytes a second of a device, seconds to start a kernel and to fill the device, Winograd's gain."""
 
     reached: float
     memory_rate: float
@@ -94,13 +92,8 @@ def gpu_work(spec: Spec, facts: DeviceDatasheet) -> DeviceWork:
 def cpu_work(spec: Spec, cores: float) -> DeviceWork:
     """Return the work of one batch in a process of the CPU that has these cores."""
     memory_rate = HOST_MEMORY_RATE * c.CPU_MEMORY_REACHED / spec.devices
-    return _work(
-        spec,
-        CORE_RATE * cores * c.CPU_REACHED[WORKLOAD_FAMILY[spec.workload]],
-        memory_rate,
-        c.CPU_OPERATION_SECONDS,
-        0.0,
-    )
+    reached = CORE_RATE * cores * c.CPU_REACHED[WORKLOAD_FAMILY[spec.workload]]
+    return _work(spec, _Rates(reached, memory_rate, c.CPU_OPERATION_SECONDS))
 
 
 def _work(spec: Spec, rates: _Rates) -> DeviceWork:
@@ -121,14 +114,13 @@ def _work(spec: Spec, rates: _Rates) -> DeviceWork:
             (2 / 3, c.MEMORY_PASSES[1], c.BACKWARD_OPERATIONS),
         ):
             busy = spec.batch * products * part / reached + passes * kept + kernels * more * ramp
-            seconds.append((max(busy, kernels * more * launch), kernels * more * launch))
-        (forward, launch_forward), (backward, launch_backward) = seconds
+            seconds.append(max(busy, kernels * more * launch))
+        forward, backward = seconds
         total = forward + backward
         groups.append(
             GroupWork(
                 forward=forward,
                 backward=backward,
-                launch=(launch_forward, launch_backward),
                 memory=min(1.0, sum(c.MEMORY_PASSES) * kept / total) if total else 0.0,
                 gradients=layer.parameters,
             )
