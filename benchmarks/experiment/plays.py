@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -83,7 +83,9 @@ def _play_on(pool: SweepPool, host: PoolHost, executor: Executor) -> ExperimentP
     model = gpus[0].model if gpus else ""
     parts = [_part(host, one.placement, model, PAPER_WORKLOADS, storage=one.storage) for one in found]
     parts += [
-        _part(host, place, model, ("bert_large",), **variant) for place in places for variant in PAPER_VARIANTS.values()
+        _part(host, place, model, ("bert_large",), variant=variant)
+        for place in places
+        for variant in PAPER_VARIANTS.values()
     ]
     # The host of hybridGPUs has pairs of all three kinds.
     pairs = HYBRID_PLACEMENT if HYBRID_PLACEMENT in places else next(iter(places), "")
@@ -135,8 +137,9 @@ def _part(
     workloads: tuple[str, ...],
     *,
     storage: str = HOST_STORAGE,
-    **variant: Any,
+    variant: Mapping[str, object] = {},
 ) -> GridAxes:
+    varied: dict[str, Any] = {name: (value,) for name, value in variant.items()}
     return GridAxes(
         workload=workloads,
         host=(host.id,),
@@ -144,7 +147,7 @@ def _part(
         placement=(placement,),
         storage=(storage,),
         accelerator=() if placement == LOCAL_PLACEMENT else (model,),
-        **{name: (value,) for name, value in variant.items()},
+        **varied,
     )
 
 

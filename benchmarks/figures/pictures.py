@@ -48,7 +48,8 @@ def chart_picture(chart: Chart) -> ChartPicture | None:
     if chart.is_empty:
         return None
     if chart.kind == "bars":
-        top = max([one.value for one in (*chart.marks, *chart.bounds)] + ([1.0] if chart.baseline else [])) or 1.0
+        values = [one.value for one in chart.marks] + [one.value for one in chart.bounds]
+        top = max([*values, 1.0] if chart.baseline else values) or 1.0
         scale = (HEIGHT - 2 * EDGE) / top
         return ChartPicture(
             chart=chart,
@@ -86,10 +87,10 @@ def _lines(chart: Chart) -> Iterator[PictureShape]:
     lines: dict[tuple[str, MarkSource], list[tuple[float, float]]] = {}
     for one in chart.marks:
         lines.setdefault((one.group, one.provenance), []).append((float(one.x), one.value))
-    for line in chart.lines:
-        known = [(at, value) for at, value in zip(chart.at, line.values, strict=True) if value is not None]
-        lines[line.group, line.provenance] = known
-    points = [(_placed(x, chart.x.kind), _placed(y, chart.y.kind)) for line in lines.values() for x, y in sorted(line)]
+    for one_line in chart.lines:
+        known = [(at, value) for at, value in zip(chart.at, one_line.values, strict=True) if value is not None]
+        lines[one_line.group, one_line.provenance] = known
+    points = [(_placed(x, chart.x.kind), _placed(y, chart.y.kind)) for line in lines.values() for x, y in line]
     left, right = min((x for x, _ in points), default=0.0), max((x for x, _ in points), default=0.0)
     bottom = min((y for _, y in points), default=0.0) if chart.y.kind == "log" else 0.0
     top = max((y for _, y in points), default=0.0)

@@ -123,7 +123,7 @@ def test_another_tenant_sees_none_of_these_runs(bob: User) -> None:
 def test_simulated_values_are_those_of_the_event_simulation_until_runs_of_all_cells_take_their_place(
     client: Client, bob: User
 ) -> None:
-    def ratio() -> tuple[float, str]:
+    def ratio() -> tuple[object, str]:
         found = [
             row
             for row in table(client, "figure-11", "relative-time")
