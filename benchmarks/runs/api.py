@@ -91,6 +91,9 @@ class RunSerializer(serializers.ModelSerializer[Run]):
 class OverlapSerializer(serializers.Serializer[Any]):
     """What else used resources of a run; `run` is null for runs of others, which are one."""
 
+    by = serializers.ChoiceField(
+        choices=["run", "traffic", "gpus"], help_text="Of no run: traffic of other devices, work of GPUs of its host"
+    )
     shared = serializers.ListField(child=serializers.ChoiceField(choices=list(RESOURCE_LABELS)))
     seconds = serializers.FloatField()
     run = serializers.UUIDField(allow_null=True)

@@ -20,6 +20,7 @@ from django.utils import timezone
 
 from benchmarks.runs.attachment import authorise_requester
 from benchmarks.runs.claims import CLAIM_RENEWAL_SECONDS, RunClaim, RunFailed
+from benchmarks.runs.foreign_load import busy_gpus_record
 from benchmarks.runs.models import Run, RunNode
 from benchmarks.runs.nodes import address_labels, node_devices, train_requests
 from benchmarks.runs.recording import PEER_TROUBLE, run_update_store
@@ -103,6 +104,7 @@ def poll_hosts(claim: RunClaim) -> bool:
     if len(news) < len(nodes):
         return False
     if running:
+        busy_gpus_record(claim)
         claim.set_sentence("" if run.state == State.RUNNING else "Its host is stopping it.")
         return False
     _polled_since.pop(run.pk, None)

@@ -24,8 +24,13 @@ RESOURCE_LABELS: Final[dict[str, str]] = {
 
 
 class Overlap(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Another run that used resources of a run for some seconds; `run` is its id, '' in an imported record."""
+    """What used resources of a run for some seconds: another run, or programs that are no run.
 
+    `run` is the id of a run, '' in an imported record. Of programs there are the traffic of other devices below its
+    uplinks, and the work of GPUs of its host.
+    """
+
+    by: Literal["run", "traffic", "gpus"] = "run"
     shared: Annotated[tuple[SharedResource, ...], msgspec.Meta(max_length=3)]
     seconds: Annotated[float, msgspec.Meta(ge=0, le=1e9)]
     run: Annotated[str, msgspec.Meta(max_length=36)] = ""
@@ -34,6 +39,7 @@ class Overlap(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class ShownOverlap(msgspec.Struct, frozen=True, kw_only=True):
     """An overlap as a person may see it; `run` and `title` are None and '' for runs of others, which are one."""
 
+    by: Literal["run", "traffic", "gpus"]
     shared: tuple[SharedResource, ...]
     seconds: float
     run: str | None = None
@@ -98,15 +104,18 @@ def shown_overlaps(person: User, run: Run) -> list[ShownOverlap]:
     visible = Run.objects.visible_to(person).filter(pk__in=[one.run for one in overlaps if one.run])
     titles = {str(pk): title for pk, title in visible.values_list("pk", "title")}
     found = [
-        ShownOverlap(shared=one.shared, seconds=one.seconds, run=one.run, title=titles[one.run])
+        ShownOverlap(
+            by=one.by, shared=one.shared, seconds=one.seconds, run=one.run or None, title=titles.get(one.run, "")
+        )
         for one in overlaps
-        if one.run in titles
+        if one.run in titles or one.by != "run"
     ]
-    hidden = [one for one in overlaps if one.run not in titles]
+    hidden = [one for one in overlaps if one.run not in titles and one.by == "run"]
     if hidden:
         shared = {name for one in hidden for name in one.shared}
         found.append(
             ShownOverlap(
+                by="run",
                 shared=tuple(name for name in RESOURCE_LABELS if name in shared),
                 seconds=max(one.seconds for one in hidden),
             )

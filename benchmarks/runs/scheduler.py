@@ -17,6 +17,7 @@ from django.utils import timezone
 from benchmarks.runs import execution
 from benchmarks.runs.attachment import attach_devices, restore_devices
 from benchmarks.runs.claims import RunClaim, RunFailed, holds_acquire, queue_status
+from benchmarks.runs.foreign_load import BUSY_KEY, foreign_overlaps
 from benchmarks.runs.isolation import run_overlaps
 from benchmarks.runs.models import Run, run_changed
 from benchmarks.runs.results import summarise, traffic_record
@@ -94,8 +95,11 @@ def _collect_results(claim: RunClaim) -> None:
         return
     try:
         traffic_record(claim.run)
+        overlaps = [*run_overlaps(claim.run), *foreign_overlaps(claim.run)]
         claim.write(
-            results=msgspec.to_builtins(summarise(claim.run)), overlaps=msgspec.to_builtins(run_overlaps(claim.run))
+            results=msgspec.to_builtins(summarise(claim.run)),
+            overlaps=msgspec.to_builtins(overlaps),
+            source={name: value for name, value in claim.run.source.items() if name != BUSY_KEY},
         )
         failpoint("run.results.stored")
     except (ClaimLost, OperationalError, InterfaceError):
