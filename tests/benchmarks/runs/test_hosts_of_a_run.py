@@ -16,7 +16,7 @@ from benchmarks.runs.models import Hold, Run
 from benchmarks.runs.nodes import HostDevices, train_requests
 from benchmarks.runs.recording import log_tail, run_update_store
 from benchmarks.runs.requests import RunRequest
-from benchmarks.runs.rules import Composition, HostShare, rank_counts
+from benchmarks.runs.rules import Composition, HostShare, held_key, rank_counts
 from benchmarks.runs.services import run_create
 from benchmarks.runs.topology import gpu_labels, recorded_topology
 from benchmarks.workloads.catalogue import spec_of
@@ -84,8 +84,10 @@ def test_what_is_stored_of_one_host_is_as_before_and_several_keep_their_order() 
 def test_devices_are_attached_at_each_host_and_each_is_asked_for_its_ranks(lab: Lab, second: Host) -> None:
     run = ask(lab, place(lab, second, 5, 6, local=1))
     held = {f"device/{lab.device(slot).pk}" for slot in (1, 5, 6)} | {f"host/{lab.host.pk}/gpu/0"}
+    held |= {f"host/{host.pk}/shared" for host in (lab.host, second)}
     run = until(run, lambda one: one.state == "starting")
-    assert set(Hold.objects.values_list("key", flat=True)) == held
+    keys = {held_key(key) for key in Hold.objects.values_list("key", flat=True)}
+    assert {key for key in keys if not key.startswith("switch/")} == held
     assert attached(lab.chassis)[1] == "H1"
     assert (attached(lab.chassis)[5], attached(lab.chassis)[6]) == ("H2", "H2")
     topology = recorded_topology(run)
