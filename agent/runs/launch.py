@@ -212,7 +212,10 @@ def _pytorch_launch(
             raise RunRefusedError("This host has no CUDA for PyTorch: it can run on the CPU only.")
         if len(given.gpus) != (needed := spec.devices if node is None else ranks):
             raise RunRefusedError(f"The run needs {needed} GPUs; it has {len(given.gpus)} that NVML sees here.")
+    data = settings.state / "data"  # of data sets and checkpoints, which outlive the run
+    data.mkdir(mode=0o700, exist_ok=True)
     environment = {
+        "FALCONWEB_SCRATCH": str(data),
         **base_environment(*TRAINER_VARIABLES),
         "HOME": str(folder.home),
         "TMPDIR": str(folder.home),

@@ -26,7 +26,7 @@ from benchmarks.runs.models import Run, Series
 from benchmarks.runs.recording import NO_VALUES, downsample, log_read, series_of, series_values
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.selectors import EXECUTOR_LABELS, SORT_FIELDS, STATE_GROUPS, RunFilter, run_get, run_list
-from benchmarks.runs.services import run_cancel, run_create, run_delete, run_retry, run_return
+from benchmarks.runs.services import run_cancel, run_create, run_delete, run_resume, run_retry, run_return
 from benchmarks.runs.topology import recorded_topology
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.api.fields import IDEMPOTENCY_KEY, LinkedId, LinkedText, idempotency_key, query_integer
@@ -281,6 +281,17 @@ class RunViewSet(ResourceViewSet):
         return run_retry(person=self.person, run=run, idempotency_key=idempotency_key(self.request))
 
     @command(
+        audited_as=Action.RUN_RETRY,
+        status=202,
+        conflict="It has not ended, or left no checkpoint",
+        operation_id="benchmarks_runs_resume",
+        parameters=[IDEMPOTENCY_KEY],
+    )
+    def resume(self, run: Run, values: dict[str, Any]) -> Run:
+        """Request a run, in your name, that goes on from the checkpoint of a halted one; `Location` is that of it."""
+        return run_resume(person=self.person, run=run, idempotency_key=idempotency_key(self.request))
+
+    @command(
         audited_as=Action.RUN_RETURN,
         status=202,
         conflict="It has not ended, or has nothing to return",
@@ -366,6 +377,7 @@ urlpatterns = [
     path("benchmarks/runs/<uuid:pk>/", RunViewSet.as_view({"get": "retrieve", "delete": "destroy"}), name="run"),
     path("benchmarks/runs/<uuid:pk>/cancel/", RunViewSet.as_view({"post": "cancel"}), name="run_cancel"),
     path("benchmarks/runs/<uuid:pk>/retry/", RunViewSet.as_view({"post": "retry"}), name="run_retry"),
+    path("benchmarks/runs/<uuid:pk>/resume/", RunViewSet.as_view({"post": "resume"}), name="run_resume"),
     path("benchmarks/runs/<uuid:pk>/give-back/", RunViewSet.as_view({"post": "return_devices"}), name="run_return"),
     path("benchmarks/runs/<uuid:pk>/series/", RunSeries.as_view(), name="run_series"),
     path("benchmarks/runs/<uuid:pk>/log/", RunLog.as_view(), name="run_log"),

@@ -156,7 +156,7 @@ def composition_document(place: Composition) -> dict[str, Any]:
 
 def run_file(run: Run) -> str:
     """Return a run as a JSON file that requests it again."""
-    spec = {name: value for name, value in run.spec.items() if name not in {"workload", "framework"}}
+    spec = {name: value for name, value in run.spec.items() if name not in {"workload", "framework", "resume_from"}}
     if not spec.get("command"):
         spec.pop("command", None)
     plain = {

@@ -33,7 +33,7 @@ MAX_KEY_LENGTH: Final = 200
 MAX_SOURCE_LENGTH: Final = 40
 MAX_SERIES: Final = 5000  # of a run; a larger record could not be imported
 MAX_RESULT_BYTES: Final = 2**20  # bytes of JSON, which every list of runs reads
-TIMED_PHASE: Final = "timed"
+COUNTED_PHASES: Final = ("timed", "resumed")  # of steps that a run was to take
 MAX_READING: Final = 1e30  # in any unit: larger values are not readings, and their sums overflow
 MAX_STEP_SECONDS: Final = 1e9  # s
 
@@ -103,7 +103,7 @@ def _record_event(run: Run, event: RunEvent, columns: dict[str, SeriesBuffer], c
             if event.loss:
                 loss = [float("nan") if one is None else one for one in event.loss]
                 _append_values(columns, f"steps/{event.phase}/loss", "", ends.tolist()[: len(loss)], loss)
-            if event.phase == TIMED_PHASE:
+            if event.phase in COUNTED_PHASES:
                 changes["steps_done"] = max(changes.get("steps_done", run.steps_done), event.first + len(event.seconds))
         case RunResult():
             kept = changes.get("results", run.results)
@@ -344,6 +344,7 @@ def _byte_length(text: str) -> int:
 
 STEP_SECONDS_KEY: Final = "steps/timed/seconds"
 NO_SYNC_SECONDS_KEY: Final = "steps/no_sync/seconds"
+CHECKPOINT_KEY: Final = "steps/checkpoint/seconds"
 LOSS_KEY: Final = "steps/timed/loss"
 PHASE_PREFIX: Final = "phase/"
 DEVICE_LINK_PREFIX: Final = "link/device-"

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 from django.db import IntegrityError, transaction
 from django.utils import timezone
+from msgspec.structs import replace as replace_struct
 
 from accounts.access import require_composer
 from accounts.audit.actions import Action
@@ -19,6 +20,7 @@ from accounts.models import User
 from benchmarks.model.topology import LOCAL, Topology
 from benchmarks.runs.attachment import devices_to_restore
 from benchmarks.runs.models import EXERCISE_SUFFIX, Run, RunNode, host_names, run_changed
+from benchmarks.runs.recording import CHECKPOINT_KEY
 from benchmarks.runs.requests import (
     MAX_LIMIT_SECONDS,
     RunRequest,
@@ -158,12 +160,34 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
 
     Raises as `run_create`, and Conflict if the run has not ended, or was imported.
     """
+    return _run_again(person, run, run.specification(), idempotency_key)
+
+
+def run_resume(*, person: User, run: Run, idempotency_key: str = "") -> Run:
+    """Queue a run for this person that goes on from the checkpoint of one that was halted or failed.
+
+    Raises as `run_retry`, and Conflict if it has no checkpoint to go on from.
+    """
+    return _run_again(person, run, replace_struct(run.specification(), resume_from=str(run.pk)), idempotency_key)
+
+
+def has_checkpoint(run: Run) -> bool:
+    """Return whether a run has ended before its last step, and left a checkpoint on the drive of its host."""
+    is_left = run.executor == "torch" and run.state in {State.CANCELLED, State.FAILED} and run.spec.get("hosts", 1) == 1
+    return is_left and run.series.filter(key=CHECKPOINT_KEY).exists()
+
+
+def _run_again(person: User, run: Run, spec: Spec, idempotency_key: str) -> Run:
+    """Queue a run of this spec in the place of another; a run that goes on from it is none of a sweep."""
+    resumes = spec.resume_from == str(run.pk)
     with attempt(Action.RUN_RETRY, actor=person, target=target_of(run, run.title)) as act:
         _refuse_invisible(person, run)
         if run.is_open:
             raise Conflict(_("It has not ended. Cancel it, or wait for its end."))
         if run.executor not in {"torch", "simulated"}:
             raise Conflict(_("It was imported and cannot be run here."))
+        if resumes and not has_checkpoint(run):
+            raise Conflict(_("It left no checkpoint to go on from."))
         if run.sweep is not None and run.sweep.is_suspended:
             raise Conflict(
                 _("Its sweep is paused. Resume the sweep to continue it.")
@@ -172,11 +196,12 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
             )
         # A repeat by another tenant, such as administrators, does not join the sweep, which shows its own runs.
         sweep = run.sweep if run.sweep is not None and run.sweep.tenant_id == person.tenant_id else None
+        sweep = None if resumes else sweep
         with act.change():
             if sweep is not None:  # against concurrent deletion
                 sweep = sweep.locked()
             request = RunRequest(
-                spec=run.specification(),
+                spec=spec,
                 composition=Composition.from_json(run.composition),
                 executor=run.executor,
                 preset=run.preset,
@@ -191,8 +216,8 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
                 person=person,
                 request=request,
                 sweep_id=None if sweep is None else sweep.pk,
-                position=run.position,
-                point=run.point,
+                position=0 if resumes else run.position,
+                point={} if resumes else run.point,
                 repeat_of=run,
                 idempotency_key=idempotency_key,
             )

@@ -19,6 +19,7 @@ urlpatterns = [
     path("runs/<uuid:pk>/series/", views.run_series, name="run_series"),
     path("runs/<uuid:pk>/cancel/", views.cancel, name="run_cancel"),
     path("runs/<uuid:pk>/retry/", views.retry, name="run_retry"),
+    path("runs/<uuid:pk>/resume/", views.resume, name="run_resume"),
     path("runs/<uuid:pk>/give-back/", views.return_devices, name="run_return"),
     path("runs/<uuid:pk>/delete/", views.delete, name="run_delete"),
 ]

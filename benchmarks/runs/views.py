@@ -40,7 +40,15 @@ from benchmarks.runs.selectors import (
     run_list,
     run_rows,
 )
-from benchmarks.runs.services import run_cancel, run_create, run_delete, run_retry, run_return
+from benchmarks.runs.services import (
+    has_checkpoint,
+    run_cancel,
+    run_create,
+    run_delete,
+    run_resume,
+    run_retry,
+    run_return,
+)
 from benchmarks.runs.topology import gpu_labels, recorded_topology
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.database import natural
@@ -216,6 +224,7 @@ def run(request: HttpRequest, pk: UUID) -> HttpResponse:
         and row.is_open
         and row.cancel_requested_at is None
         and row.state != Run.State.RETURNING,
+        "may_resume": has_checkpoint(row),
         "repeat_of": Run.objects.visible_to(person).filter(pk=row.repeat_of_id).first() if row.repeat_of_id else None,
         "repeats": Run.objects.visible_to(person).filter(repeat_of=row).order_by("-queued_at")[:5],
         "comparable": _comparable_runs(person, row) if row.state == Run.State.COMPLETED else [],
@@ -305,6 +314,14 @@ def cancel(request: HttpRequest, run: Run) -> HttpResponse:
 @_run_action
 def retry(request: HttpRequest, run: Run) -> HttpResponse:
     return redirect("runs:run", pk=run_retry(person=person_of(request), run=run).pk)
+
+
+@require_POST
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.RUN_RETRY)
+@_run_action
+def resume(request: HttpRequest, run: Run) -> HttpResponse:
+    """Request a run that goes on from the checkpoint of one that was halted."""
+    return redirect("runs:run", pk=run_resume(person=person_of(request), run=run).pk)
 
 
 @require_POST

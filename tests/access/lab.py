@@ -168,7 +168,8 @@ def benchmarked(tenant: Tenant, drafted: Plan, device: Device, host_port: HostPo
     brought.save()
     owing = Run.objects.create(title="Owing", state="completed", plan=brought, **words)
     made: dict[str, list[object]] = {
-        name: [done.pk] for name in ("run", "run_log", "run_series", "run_infragraph", "run_retry", "run_delete")
+        name: [done.pk]
+        for name in ("run", "run_log", "run_series", "run_infragraph", "run_retry", "run_resume", "run_delete")
     }
     made |= {"run_cancel": [queued.pk], "run_return": [owing.pk]}
     return made
