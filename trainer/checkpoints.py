@@ -17,7 +17,7 @@ from hostwire.training import Spec
 from trainer.reporting import RunRefused, format_bytes, logger
 
 FOLDER: Final = "falcon-checkpoints"
-MOST_CHECKPOINTS: Final = 8  # of a folder: the oldest of ended runs make room
+MOST_CHECKPOINTS: Final = 4  # of a folder: the oldest of ended runs make room
 RUN_VARIABLE: Final = "FALCONWEB_RUN"  # the name of the run, which the agent sets
 # Fields that a run that goes on may change: how it runs, not what it trains.
 FREE_FIELDS: Final = frozenset(

@@ -37,6 +37,7 @@ class Intervals:
         self._folder = data_folder() if spec.data == "files" or spec.checkpoint_every or spec.resume_from else None
         self._checkpoint = Checkpoint(self._folder, self.run_name) if self._folder else None
         self.data = self._data_set(self._folder) if self._folder and spec.data == "files" else None
+        self.step_seconds: list[float] = []  # of counted steps
         self._seconds: dict[str, list[float]] = defaultdict(list)
         self._values: dict[str, tuple[Any, str]] = {}
 
@@ -176,7 +177,9 @@ class Intervals:
         figures = self._values | {
             f"{name}_seconds": (statistics.median(seconds), "s") for name, seconds in self._seconds.items()
         }
-        if self.data is not None:
+        if self.data is not None and self.step_seconds:
+            # Not by the median: loaders bring batches in bursts where they are the limit.
+            figures["steps_per_second"] = (len(self.step_seconds) / sum(self.step_seconds), "1/s")
             figures["data_samples"] = (self.data.manifest.samples, "")
             figures["data_bytes"] = (self.data.manifest.bytes, "B")
         values = {name: value for name, (value, _unit) in figures.items()}

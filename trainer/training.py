@@ -187,6 +187,7 @@ class TrainingLoop:
                 reporter.add(took, float(loss), has_loss=exchange)
                 if counted:
                     self.done += 1
+                    self._intervals.step_seconds.append(took)
                     if self._intervals.due(self.done):
                         reporter.flush()
                         self._intervals.run(self.done, self._spread, self._state)

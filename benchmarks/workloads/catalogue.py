@@ -61,7 +61,7 @@ _WORKLOADS = (
             "Classifies images with few multiplications; the input often limits it. 3.4 million parameters."
         ),
         source=gettext_noop("Sandler and others, MobileNetV2, CVPR 2018; model class of transformers."),
-        data_set=gettext_noop("ImageNet sizes, random pixels"),
+        data_set=gettext_noop("ImageNet sizes, generated"),
         depth=53,
         parameters=(image_parameter(224), classes_parameter(1000), WIDTH),
         presets={
@@ -78,7 +78,7 @@ _WORKLOADS = (
         samples=gettext_noop("images"),
         about=gettext_noop("Classifies images; the common yardstick of training. 25.6 million parameters."),
         source=gettext_noop("He and others, Deep residual learning, CVPR 2016; model class of transformers."),
-        data_set=gettext_noop("ImageNet sizes, random pixels"),
+        data_set=gettext_noop("ImageNet sizes, generated"),
         depth=50,
         parameters=(image_parameter(224), classes_parameter(1000), WIDTH),
         presets={
@@ -99,7 +99,7 @@ _WORKLOADS = (
         source=gettext_noop(
             "Layer graph written from the public description of YOLOv5, releases 4 and 5; loss over random boxes."
         ),
-        data_set=gettext_noop("COCO sizes, random pixels and boxes"),
+        data_set=gettext_noop("COCO sizes, generated"),
         depth=392,
         parameters=(image_parameter(640), classes_parameter(80), WIDTH, DEPTH),
         presets={
@@ -118,7 +118,7 @@ _WORKLOADS = (
             "Marks the answer to a question in a text. 110 million parameters, and as many gradients to exchange."
         ),
         source=gettext_noop("Devlin and others, BERT, NAACL 2019; model class of transformers."),
-        data_set=gettext_noop("SQuAD v1.1 sizes, random tokens"),
+        data_set=gettext_noop("SQuAD v1.1 sizes, generated"),
         depth=12,
         parameters=transformer_parameters(layers=12, hidden=768, heads=12),
         presets={
@@ -137,7 +137,7 @@ _WORKLOADS = (
             "As BERT-base, three times as large: the exchange of 340 million gradients is what the links feel."
         ),
         source=gettext_noop("Devlin and others, BERT, NAACL 2019; model class of transformers."),
-        data_set=gettext_noop("SQuAD v1.1 sizes, random tokens"),
+        data_set=gettext_noop("SQuAD v1.1 sizes, generated"),
         depth=24,
         parameters=transformer_parameters(layers=24, hidden=1024, heads=16),
         presets={
@@ -160,7 +160,7 @@ _WORKLOADS = (
             "Layer graph written from Szegedy and others, Rethinking the Inception architecture, CVPR 2016; its batch "
             "of 32 a device."
         ),
-        data_set=gettext_noop("ImageNet sizes, random pixels"),
+        data_set=gettext_noop("ImageNet sizes, generated"),
         depth=48,
         parameters=(image_parameter(299, least=75), classes_parameter(1000), WIDTH),
         presets={
@@ -179,7 +179,7 @@ _WORKLOADS = (
         source=gettext_noop(
             "Krizhevsky, One weird trick, 2014 (one tower, 1000 classes); its batch of 128 over eight GPUs."
         ),
-        data_set=gettext_noop("ImageNet sizes, random pixels"),
+        data_set=gettext_noop("ImageNet sizes, generated"),
         depth=8,
         parameters=(image_parameter(224, least=64), classes_parameter(1000), WIDTH),
         presets={
@@ -198,7 +198,7 @@ _WORKLOADS = (
         source=gettext_noop(
             "Simonyan and Zisserman, Very deep convolutional networks, ICLR 2015; its batch of 256 over eight GPUs."
         ),
-        data_set=gettext_noop("ImageNet sizes, random pixels"),
+        data_set=gettext_noop("ImageNet sizes, generated"),
         depth=16,
         parameters=(image_parameter(224), classes_parameter(1000), WIDTH),
         presets={
