@@ -6,7 +6,7 @@ The time of a job is that until its devices are given back; its power is describ
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Any, Final
@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.model import Draws, fits, memory_bytes
-from benchmarks.model.belief import formula_seconds
+from benchmarks.model.features import feature_columns, features_of
+from benchmarks.model.meter import meter_readings
 from benchmarks.model.reference_data import device_datasheet
+from benchmarks.model.step_time import step_times
 from benchmarks.model.topology import Topology
 from benchmarks.recommend.layouts import Layout
 from benchmarks.recommend.pool import DeviceClass, RecommendationPool
@@ -189,37 +191,21 @@ def _most_promising(
 
 @dataclass(frozen=True)
 class StepSeconds:
-    """By draw (rows) and candidate (columns): seconds of a step, and the computing time of its devices in it."""
+    """By draw (rows) and candidate (columns): seconds of a step, and the share of it in which its devices compute."""
 
     step: Array
-    alone: Array
+    busy: Array
 
     def of_one(self, place: int) -> StepSeconds:
         """Return those of one candidate."""
-        return StepSeconds(self.step[:, [place]], self.alone[:, [place]])
+        return StepSeconds(self.step[:, [place]], self.busy[:, [place]])
 
     @classmethod
     def of(cls, candidates: Sequence[RunCandidate], draws: Draws) -> StepSeconds:
-        """Return step times by the model. The computing time is that of one device alone, input included."""
-        cells = [(one.spec, one.topology) for one in candidates]
-        alone: dict[tuple[object, ...], int] = {}
-        positions = []
-        singles: list[tuple[Spec, Topology]] = []
-        for one in candidates:
-            accelerators = tuple({(gpu.model, gpu.memory_bytes): gpu for gpu in one.topology.accelerators}.values())
-            spec = msgspec.structs.replace(one.spec, devices=1, strategy="single")
-            key = (
-                spec.precision,
-                spec.batch,
-                spec.accumulation,
-                *((gpu.model, gpu.place == "local") for gpu in accelerators),
-            )
-            if key not in alone:
-                alone[key] = len(singles)
-                singles.append((spec, replace(one.topology, accelerators=accelerators[:1])))
-            positions.append(alone[key])
-        both = formula_seconds(draws, [*cells, *singles])
-        return cls(both[:, : len(cells)], both[:, [len(cells) + position for position in positions]])
+        """Return those of the model."""
+        cells = feature_columns([features_of(one.spec, one.topology) for one in candidates])
+        found = step_times(draws.logs, cells)
+        return cls(found.step, meter_readings(found, cells).compute_share)
 
 
 @dataclass(frozen=True)
@@ -279,8 +265,7 @@ class JobJoules:
     def of(cls, candidates: Sequence[RunCandidate], request: RecommendationRequest, seconds: StepSeconds) -> JobJoules:
         """Return the energy of its devices, host and share of the chassis for the whole time."""
         spent = JobSeconds.of(candidates, request, seconds)
-        busy = np.minimum(1.0, seconds.alone / seconds.step)
-        working = spent.train * (WAITING_SHARE + (1.0 - WAITING_SHARE) * busy)
+        working = spent.train * (WAITING_SHARE + (1.0 - WAITING_SHARE) * seconds.busy)
         gpus, idle, load, chassis = (
             np.array([getattr(one.power, name) for one in candidates])
             for name in ("gpus", "host_idle", "host_load", "chassis")

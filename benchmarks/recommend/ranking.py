@@ -280,7 +280,7 @@ def evaluate_candidates(
     if not kept.any():
         return None
     chosen = [one for one, keeps in zip(chosen, kept, strict=True) if keeps]
-    seconds = StepSeconds(seconds.step[:, kept], seconds.alone[:, kept])
+    seconds = StepSeconds(seconds.step[:, kept], seconds.busy[:, kept])
     costs = ranking_costs(chosen, request, seconds)
     # The effort of a candidate: changes of modes and moved devices, its devices, its power.
     effort = [(*one.layout.changes, one.layout.count, len(one.layout.places), one.watts) for one in chosen]
@@ -348,4 +348,4 @@ def posterior_seconds(
         draws=draws,
         floor=float(np.hypot(belief.misfit, SHARED_MISFIT)),
     )
-    return StepSeconds(seconds.step * np.exp(rest), seconds.alone)
+    return StepSeconds(seconds.step * np.exp(rest), seconds.busy)

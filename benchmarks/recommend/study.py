@@ -184,7 +184,7 @@ def run_trial(seed: int, *, truth: str = "events") -> Trial:
         raise ValueError("The pool has no room for the workload.")
     cells = [world.cell(one.spec, one.topology) for one in every]
     true = np.array([cell.seconds for cell in cells])
-    steps = StepSeconds(true[None, :], np.array([[cell.seconds * cell.busy for cell in cells]]))
+    steps = StepSeconds(true[None, :], np.array([[cell.busy for cell in cells]]))
     takes = true_times(random, pool)
     cost = ranking_costs(_timed(every, replace(pool, times=takes)), request, steps)[0]
     places = {(id(one.topology), id(one.spec)): place for place, one in enumerate(every)}

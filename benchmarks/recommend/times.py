@@ -154,11 +154,15 @@ def _drawer_steps(times: SiteTimes, chassis: int, kinds: Sequence[StepKind]) -> 
 def drawers_seconds(drawers: frozenset[DrawerSteps], rows: int) -> Floats:
     """Return draws of the time of drawers at once, s; the medians for a single row.
 
-    A draw has one speed of each kind and chassis, so that more operations always take longer.
+    A draw has one speed of each kind and chassis, so that more operations always take longer. What is assumed is the
+    same of all chassis.
     """
     found = np.zeros(rows)
     for steps in drawers:
-        taken = [count * _seconds(f"{kind} {chassis}", one, rows) for kind, chassis, count, one in steps]
+        taken = [
+            count * _seconds(f"{kind} {chassis if usual.count else ''}", usual, rows)
+            for kind, chassis, count, usual in steps
+        ]
         found = np.maximum(found, np.sum(taken, axis=0))
     return found
 
