@@ -15,6 +15,7 @@ from benchmarks.runs.rules import Composition
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.language import _, english
 
+MAX_TITLE_LENGTH: Final = 200
 CSV_COLUMNS: Final = (
     "rank", "composition", "host", "gpus", "precision", "strategy", "batch", "objective", "low", "high", "unit",
     "step_seconds", "step_low", "step_high", "job_hours", "gpu_hours", "energy_kwh", "probability_of_being_best",
@@ -39,7 +40,8 @@ def candidate_composition(pool: RecommendationPool, line: RankedCandidate) -> Co
 def candidate_title(line: RankedCandidate) -> str:
     """Return the title of its plan or run: workload, software and place."""
     workload = CATALOGUE[line.candidate.spec.workload].title
-    return f"{workload} as recommended: {english(line.variant)} on {english(line.words)}"[:200]
+    variant = f", {english(line.variant)}"
+    return f"{workload} as recommended: {english(line.words)}"[: MAX_TITLE_LENGTH - len(variant)] + variant
 
 
 def recommendation_json(pool: RecommendationPool, answer: Recommendation) -> dict[str, Any]:

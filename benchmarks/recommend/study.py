@@ -256,7 +256,7 @@ def random_request(random: np.random.Generator) -> RecommendationRequest:
         objective=OBJECTIVES[int(random.choice(3, p=(0.6, 0.2, 0.2)))],
         freedom=SoftwareChoices(
             precisions=("fp16",) if random.random() < 0.5 else ("fp32", "fp16"),
-            strategies=("ddp",) if random.random() < 0.5 else ("ddp", "dp", "sharded"),
+            strategies=("ddp",) if random.random() < 0.5 else ("ddp", "sharded"),
         ),
     )
 
@@ -291,7 +291,7 @@ def random_pool(random: np.random.Generator) -> RecommendationPool:
                 slot=slot,
                 attached=ports[slot % 2].id if random.random() < ATTACHED_SHARE else None,
             )
-            for slot in range(1, int(random.integers(2, 6)) + 1)
+            for slot in range(1, int(random.integers(2, 5)) + 1)
         ]
         devices |= {one.id: FreeDevice(id=one.id, name=one.name, kind=kind) for one in seen}
         drawers.append(
