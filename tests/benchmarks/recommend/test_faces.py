@@ -220,11 +220,16 @@ def test_the_page_shows_the_form_then_the_ranking_and_its_csv(chassis: Chassis, 
     form = page_text(client.get(reverse("recommend:recommend")))
     assert "4 GPUs" not in form
     assert 'name="workload"' in form
-    page = page_text(client.get(reverse("recommend:recommend"), QUESTION))
+    page = page_text(client.get(reverse("recommend:recommend"), {**QUESTION, "objective": "energy"}))
     assert "local" in page
     assert "Best with" in page
     assert "Create plan" in page
     assert "predicted" in page
+    assert "FP16, DDP, batch 6 a GPU, " in page
+    # A bar for the parts of the time of each candidate, and one for those of its energy.
+    for label, parts in (("Time to the answer", ("start", "train")), ("Energy", ("gpus", "host"))):
+        assert page.count(f"<figcaption>{label}, ") == page.count('<li id="rank-')
+        assert all(page.count(f'<rect class="{one}"') == page.count('<li id="rank-') for one in parts)
     assert '<h2 id="verdict"> Undecided </h2>' in page
     assert "Nothing is recommended yet." in page
     sure = page_text(client.get(reverse("recommend:recommend"), {**QUESTION, "gpus": "chassis"}))
