@@ -7,9 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from benchmarks.model.prediction import format_seconds
+from benchmarks.simulation.chakra import Trace
 from benchmarks.simulation.comparison import WORST, ComparedCell, summary
 from benchmarks.simulation.links import CORES
 from benchmarks.simulation.result import StepSimulation
+from benchmarks.simulation.trace import TraceSimulation
 from hostwire.training import Spec
 
 
@@ -37,6 +39,21 @@ def simulation_text(spec: Spec, found: StepSimulation) -> str:
     lines += ["", meters, f"  PCIe of devices in chassis {found.traffic / 1e9:.1f} GB/s, both ways"]
     shared = {name: rate for name, rate in found.links.items() if not name.endswith(("/in", "/out", CORES)) and rate}
     lines += [f"  {name}: {rate / 1e9:.2f} GB/s" for name, rate in sorted(shared.items())]
+    return "\n".join(lines)
+
+
+def trace_text(trace: Trace, found: TraceSimulation) -> str:
+    """Return the play of a trace as lines of text."""
+    lines = [
+        f"A trace of {found.nodes:,} nodes on {found.devices} devices: {format_seconds(found.seconds)} (simulated)",
+        "",
+        f"  {'Kernels, as the trace has them':32}{format_seconds(found.computed):>10}",
+        f"  {'Exchange':32}{format_seconds(found.exchanged):>10}",
+        f"  {'Exchange without a kernel':32}{format_seconds(found.exposed):>10}",
+        "",
+        f"  Each device sends {found.sent / 1e9:.3f} GB for the exchange",
+    ]
+    lines += [f"  {name}: {size / 1e9:.3f} GB" for name, size in sorted(trace.collective_bytes.items())]
     return "\n".join(lines)
 
 

@@ -11,15 +11,17 @@ from benchmarks.management.commands.predict import CANNOT, PROBLEMS, USAGE, spec
 from benchmarks.management.commands.predict import Command as PredictCommand
 from benchmarks.model import ModelError, TopologyError, fits
 from benchmarks.simulation import simulate_step
+from benchmarks.simulation.chakra import TraceError, read_trace
 from benchmarks.simulation.comparison import compare
-from benchmarks.simulation.reports import comparison_json, comparison_text, simulation_text
+from benchmarks.simulation.reports import comparison_json, comparison_text, simulation_text, trace_text
+from benchmarks.simulation.trace import simulate_trace
 from benchmarks.workloads.definitions import SpecError
 
 EXIT_CODES = """\
 exit codes:
   0  simulated
   2  wrong usage: a file that cannot be read
-  3  the topology file or the run's settings have problems; each is reported with its field
+  3  the topology file, the trace or the run's settings have problems; each is reported with its field
   4  it cannot run there: too few devices, or too little memory, with the numbers
 
 No database is read. `--compare 200` compares the simulation with the performance model on random compositions.
@@ -41,12 +43,17 @@ class Command(PredictCommand):
         parser.add_argument(
             "--beside", metavar="FILE", action="append", default=[], help="the same workload runs there meanwhile"
         )
+        parser.add_argument(
+            "--trace",
+            metavar="FILE",
+            help="play a trace of Chakra on all devices, or on --devices, in place of a workload",
+        )
         parser.add_argument("--compare", metavar="N", type=int, default=0, help="compare N random compositions")
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        if bool(options["compare"]) == bool(options["workload"]):
-            self.stop(USAGE, "Name a workload, or give --compare.")
+        if sum(bool(options[name]) for name in ("compare", "trace", "workload")) != 1:
+            self.stop(USAGE, "Name a workload, or give --trace or --compare.")
         if not (1 <= options["steps"] <= MAX_STEPS and 0 <= options["compare"] <= MAX_COMPARED):
             self.stop(USAGE, f"--steps takes 1 to {MAX_STEPS}, --compare 1 to {MAX_COMPARED}.")
         if options["compare"]:
@@ -54,7 +61,12 @@ class Command(PredictCommand):
             self.print_result(comparison_json(cells) if options["json"] else comparison_text(cells))
             return
         try:
-            self._simulate(options)
+            if options["trace"]:
+                self._play(options)
+            else:
+                self._simulate(options)
+        except TraceError as error:
+            self.stop(PROBLEMS, f"{options['trace']}: {error.sentence}")
         except SpecError as error:
             self.stop(PROBLEMS, *(f"{field}: {sentence}" for field, sentence in error.errors.items()))
         except TopologyError as error:
@@ -62,11 +74,19 @@ class Command(PredictCommand):
         except ModelError as error:
             self.stop(CANNOT, error.sentence)
 
+    def _play(self, options: dict[str, Any]) -> None:
+        topology = self._topology(options)
+        devices = str(options["devices"] or len(topology.accelerators))
+        if not devices.isdecimal():
+            self.stop(USAGE, "--devices takes a whole number.")
+        trace = read_trace(self.read_file(options["trace"]))
+        found = simulate_trace(trace, topology, int(devices))
+        self.print_result(asdict(found) if options["json"] else trace_text(trace, found))
+
     def _simulate(self, options: dict[str, Any]) -> None:
-        if not options["topology"]:
-            self.stop(USAGE, "Give the topology: --topology FILE.")
         settings = self.settings_given(options["given"])
-        topology, *others = [self.read_topology_file(name) for name in (options["topology"], *options["beside"])]
+        topology = self._topology(options)
+        others = [self.read_topology_file(name) for name in options["beside"]]
         spec = spec_of_options(options, topology, settings)
         found = simulate_step(
             spec,
