@@ -29,6 +29,7 @@ from benchmarks.model.reference_data import (
     PARAMETER_NAMES,
     PRIOR_CENTRES,
     PRIOR_SPREADS,
+    WORKLOAD_FAMILY,
 )
 from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Storage, Topology
 from benchmarks.workloads.catalogue import spec_of
@@ -36,7 +37,7 @@ from hostwire.training import Option, Spec
 
 # Published rates of one network on the same hardware differ by software, more between sources than within one.
 BETWEEN_SOURCES, WITHIN_SOURCE, BETWEEN_MACHINES, BETWEEN_METERS = 0.17, 0.05, 0.35, 0.15
-SITE_PARAMETERS = ("stack", "loaders")
+BETWEEN_NETWORKS = 0.1
 # The prior of the formula's own error: the prototype was within about 20 % with all its parameters.
 PRIOR_MISFIT, PRIOR_FREEDOM = 0.08, 8.0
 
@@ -174,12 +175,15 @@ def prior() -> Belief:
     """Return the belief before any run: what was published tells nothing of another site's software and loaders."""
     published = published_belief()
     mean, covariance = published.mean.copy(), published.covariance.copy()
-    for index in (PARAMETER_INDEX[name] for name in SITE_PARAMETERS):
-        mean[index] = PRIOR_CENTRES[index]
+    stack, loaders, count = (PARAMETER_INDEX[name] for name in ("stack", "loaders", "count"))
+    # Software is between that of the publishers, who tune it, and the experiment's; loaders are as anywhere.
+    mean[stack], mean[loaders] = (PRIOR_CENTRES[stack] + mean[stack]) / 2, PRIOR_CENTRES[loaders]
+    for index in (stack, loaders):
         covariance[index, :] = covariance[:, index] = 0.0
         covariance[index, index] = PRIOR_SPREADS[index] ** 2
-    count = PARAMETER_INDEX["count"]
     covariance[count, count] += BETWEEN_METERS**2
+    for name in WORKLOAD_FAMILY:  # one site's software is good at one network, another's at another
+        covariance[PARAMETER_INDEX[f"workload:{name}"], PARAMETER_INDEX[f"workload:{name}"]] += BETWEEN_NETWORKS**2
     return replace(published, mean=mean, covariance=covariance)
 
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -165,8 +166,7 @@ def features_of(spec: Spec, topology: Topology) -> Features:
         raise
     except (ArithmeticError, TypeError, ValueError) as error:
         raise ModelError(_(IMPOSSIBLE_INPUT)) from error
-    values = ((name, getattr(found, name)) for name in FEATURE_NAMES)
-    if not all(value >= 0 and (value < NO_EDGE or name.endswith("_rate")) for name, value in values):
+    if not (all(value >= 0 for value in _values(found)) and max(_sizes(found)) < NO_EDGE):
         raise ModelError(_(IMPOSSIBLE_INPUT))
     return found
 
@@ -350,12 +350,15 @@ def storage_link_rate(topology: Topology) -> float:
 
 
 FEATURE_NAMES = tuple(field.name for field in fields(Features))
+_values = attrgetter(*FEATURE_NAMES)
+_sizes = attrgetter(*(name for name in FEATURE_NAMES if not name.endswith("_rate")))  # all that cannot be inf
 INDEX_FEATURES = frozenset({"family", "workload", "half", "reached", "core", "device", "loader"})
 
 
 def feature_columns(cells: Sequence[Features]) -> dict[str, Floats]:
     """Return each field as a row over all cells; those of INDICES as whole numbers."""
+    table = np.array([_values(cell) for cell in cells]).reshape(len(cells), len(FEATURE_NAMES)).T
     return {
-        name: np.array([getattr(cell, name) for cell in cells], dtype=np.intp if name in INDEX_FEATURES else np.float64)
-        for name in FEATURE_NAMES
+        name: row.astype(np.intp) if name in INDEX_FEATURES else row.astype(np.float64)
+        for name, row in zip(FEATURE_NAMES, table, strict=True)
     }

@@ -81,15 +81,15 @@ class World:
         return seconds + costs.operations * self._draw("start", 15e-6, 0.3)
 
     def _edge(self, spec: Spec, topology: Topology) -> float:
-        """Return the rate of the slowest edge of the ring, bytes a second."""
+        """Return the rate of the slowest edge of the ring, bytes a second: over PCIe about the published one."""
         devices = topology.accelerators[: spec.devices]
         places = {device.place for device in devices}
         if len(places) > 1:
             links = [topology.uplinks[place] for place in places if place != LOCAL]
-            return self._draw("across", 8.0e9, 0.15) * min(link_rate(link) for link in links) / 15.76e9
+            return self._draw("across", 9.8e9, 0.15) * min(link_rate(link) for link in links) / 15.76e9
         if LOCAL in places:
             return self._draw("nvlink", 120e9, 0.1) * (0.25 + 0.75 * spec.devices / 8)
-        return self._draw("switch", 10.3e9, 0.15) * min(link_rate(device.link) for device in devices) / 15.76e9
+        return self._draw("switch", 12.2e9, 0.15) * min(link_rate(device.link) for device in devices) / 15.76e9
 
     def _exchange(self, spec: Spec, topology: Topology, parameters: float, late: float, backward: float) -> float:
         """Return the seconds from the first layer backwards until all gradients are there."""
