@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,10 +13,11 @@ from benchmarks.model.prediction import Prediction, format_seconds
 from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Storage, Topology, gpu_memory_bytes
 from benchmarks.simulation.result import StepSimulation
 from benchmarks.simulation.steps import simulate_step
+from benchmarks.simulation.work import sample_seconds
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from hostwire.training import Spec
 
-WORST = 10
+WORST, WORST_OF_WORKLOAD = 10, 2  # cells that are explained
 PREDICTION_DRAWS = 64
 STARVED = 0.05  # of a step: devices that wait longer for samples are late because of them
 PLACES = ("falcon-1/drawer 1/H1", "falcon-1/drawer 2/H2")
@@ -77,19 +79,26 @@ class ComparedCell:
             if limits[0] == limits[1]
             else f"the simulation takes {limits[0]} for the limit, the model {limits[1]}"
         )
-        reason = REASONS[name, more]
-        if (name, more) == ("input", "more") and self.simulated.copying > self.simulated.input_wait:
-            reason = "copies to the devices delay each step and share uplinks"
+        reason = REASONS.get((name, more), "")
+        if (name, more) == ("input", "more") and self.simulated.copying <= self.simulated.input_wait:
+            needed = format_seconds(sample_seconds(self.spec))
+            reason = f"a sample takes {needed} of a core, and the processes that train keep cores busy, too"
+        elif (name, more) == ("communication", "more"):
+            reason = EXCHANGES[self.spec.strategy]
         return f"{format_seconds(abs(own - other))} {more} {name} than in the model ({reason}); {agreed}."
 
 
+EXCHANGES: Mapping[str, str] = {
+    "ddp": "buckets wait for their gradients, and rings for other traffic",
+    "sharded": "the weights of a large layer are gathered while the layer before it is computed, which may be small",
+    "dp": "all weights and gradients pass the slowest edge, and the interpreter copies modules",
+}
 # What either side leaves out, or sees otherwise, by the term in which it shows.
 REASONS: Mapping[tuple[str, str], str] = {
     ("compute", "more"): "kernels of small batches do not reach their rate, and the exchange takes multiprocessors",
     ("compute", "less"): "it has no loss for the slowest device beyond what clocks scatter",
-    ("communication", "more"): "buckets wait for their gradients, or for devices that are late",
     ("communication", "less"): "a ring reaches NCCL's own rates, and gradients of late layers leave early",
-    ("input", "more"): "a sample takes cores longer, which other processes use, too, and the queue runs dry",
+    ("input", "more"): "copies to the devices delay each step and share uplinks",
     ("input", "less"): "cores prepare samples faster, and a full queue hides what varies",
     ("optimiser", "more"): "it starts kernels for each tensor",
     ("optimiser", "less"): "kernels of the optimiser reach the memory's rate",
@@ -155,6 +164,17 @@ def compare(count: int, seed: int) -> list[ComparedCell]:
             )
         )
     return sorted(found, key=lambda cell: -abs(cell.difference))
+
+
+def farthest(cells: Sequence[ComparedCell]) -> list[ComparedCell]:
+    """Return the cells to explain: those that differ most, and few of each workload, whose reasons are alike."""
+    seen: Counter[str] = Counter()
+    found = []
+    for cell in cells:
+        seen[cell.spec.workload] += 1
+        if seen[cell.spec.workload] <= WORST_OF_WORKLOAD:
+            found.append(cell)
+    return found[:WORST]
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ DEVICE_SPREAD, STEP_SPREAD = 0.01, 0.015
 PACKET_SHARE: Final = 0.87
 # Below one switch and across a host, NCCL counts on 12 GB/s of x16 Gen3, and divides by 6/5 what an Intel processor
 # forwards (NCCL, src/graph/topo.h); the published pairs are 12.2 and 9.8 GB/s.
-HOST_LANES: Final = 96  # of two Xeon sockets, PCIe 3.0: 48 each (Intel Xeon Scalable data sheet)
+HOST_LANES: Final = 96  # of two Xeon sockets: 48 each (Intel Xeon Scalable data sheet), of the generation of its links
 NETWORK_RATE: Final = 12.0 * GB  # between hosts: NCCL's figure for 100 Gb/s (assumed: nobody states the network's)
 # NCCL's own latencies of its simple protocol: of a collective, and of each of its 2 (n - 1) hops (src/graph/tuning.cc).
 COLLECTIVE_SECONDS: Final = 8.4e-6

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-LEAST_SHARE = 0.25  # of a resource, for activities beside what is held
 DONE = 1e-9  # relative: what is left of an activity that is done
 
 
@@ -62,10 +61,13 @@ class Engine:
     def start(self, process: Process) -> None:
         self._ready.append(process)
 
-    def free(self, resource: str) -> float:
-        """Return what is left of a resource beside what is held: who holds something cannot take it altogether."""
-        amount = self._capacities[resource]
-        return max(LEAST_SHARE * amount, amount - self._held.get(resource, 0.0))
+    def free(self, resource: str, demand: float = 0.0) -> float:
+        """Return what is left of a resource beside what is held, or the part that activities with a demand get.
+
+        Where both are more than there is, all get equal parts of what they ask for, as threads do of cores.
+        """
+        amount, held = self._capacities[resource], self._held.get(resource, 0.0)
+        return max(amount - held, amount * demand / (demand + held) if held else amount)
 
     def held(self, resource: str) -> float:
         """Return how much of a resource is held."""
@@ -124,7 +126,10 @@ class Engine:
         flows = [one for one, _ in self._running if one.key]
         keys = (*sorted(one.key for one in flows), *self._held.items())
         if keys not in self._shares:
-            self._shares[keys] = fair_shares(flows, {name: self.free(name) for name in self._capacities})
+            capacities = {**self._capacities}
+            for name in self._held:
+                capacities[name] = self.free(name, sum(flow.limit for flow in flows if name in flow.path))
+            self._shares[keys] = fair_shares(flows, capacities)
         self.rates = self._shares[keys]
         for one, _ in self._running:
             if one.key:

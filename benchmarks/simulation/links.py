@@ -55,8 +55,10 @@ class HostLinks:
         """Return the capacity of each resource: bytes a second of links, and cores."""
         topology = self._topology
         found = {LOOPBACK: GLOO_LOOPBACK.rate}
+        links = [device.link for device in self._devices] + list(topology.uplinks.values())
+        lane = max([LANE_RATES[3], *(link_rate(link) / link.lanes for link in links)])  # a host that has faster links
         for host in ("", *topology.other_hosts):
-            bridge = HOST_LANES * LANE_RATES[3] * PACKET_SHARE
+            bridge = HOST_LANES * lane * PACKET_SHARE
             drive = drive_datasheet(topology.storage.model).rate * READ_REACHED
             own = {
                 CORES: float(max(1, topology.cores)),

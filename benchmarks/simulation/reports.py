@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.model.prediction import format_seconds
 from benchmarks.simulation.chakra import Trace
-from benchmarks.simulation.comparison import WORST, ComparedCell, summary
+from benchmarks.simulation.comparison import WORST_OF_WORKLOAD, ComparedCell, farthest, summary
 from benchmarks.simulation.links import CORES
 from benchmarks.simulation.result import StepSimulation
 from benchmarks.simulation.trace import TraceSimulation
@@ -64,8 +64,8 @@ def comparison_text(cells: Sequence[ComparedCell]) -> str:
         f"{found.cells} random compositions, simulation against model: the step differs by {found.median:.1%} (median; "
         f"with sign {found.bias:+.1%}), {found.within_10:.0%} within 10 %, {found.within_20:.0%} within 20 %."
     )
-    lines = [head, ""]
-    for cell in cells[:WORST]:
+    lines = [head, f"The farthest, at most {WORST_OF_WORKLOAD} of a workload:", ""]
+    for cell in farthest(cells):
         terms = ", ".join(f"{name} {own * 1e3:.3g}/{other * 1e3:.3g}" for name, (own, other) in cell.terms.items())
         both = (
             f"      simulated {format_seconds(cell.simulated.step_seconds)}, predicted "
@@ -88,6 +88,6 @@ def comparison_json(cells: Sequence[ComparedCell]) -> dict[str, Any]:
                 "terms": {name: {"simulated": own, "predicted": other} for name, (own, other) in cell.terms.items()},
                 "why": cell.why,
             }
-            for cell in cells[:WORST]
+            for cell in farthest(cells)
         ],
     }

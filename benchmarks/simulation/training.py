@@ -114,7 +114,7 @@ class TrainingRun:
         """Whether loaders are likely faster than the devices."""
         spec, engine = self.spec, self._engine
         loaders = engine.held(CORES)  # of all runs: there is one for each process
-        workers = min(spec.loader_workers, engine.free(CORES) / loaders)
+        workers = min(spec.loader_workers, engine.free(CORES, loaders * spec.loader_workers) / loaders)
         if not workers:
             return False
         backward = [sum(group.backward for group in work.groups) for work in self._work]
