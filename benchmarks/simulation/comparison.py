@@ -19,6 +19,7 @@ from hostwire.training import Spec
 
 WORST, WORST_OF_WORKLOAD = 10, 2  # cells that are explained
 PREDICTION_DRAWS = 64
+COPIED = 0.3  # of the time of computing: copies of samples that last so long are felt by the model's rings
 STARVED = 0.05  # of a step: devices that wait longer for samples are late because of them
 PLACES = ("falcon-1/drawer 1/H1", "falcon-1/drawer 2/H2")
 LOCAL_MODELS = {"V100": "V100-SXM2-16GB", "A100": "A100-SXM4-40GB"}
@@ -85,6 +86,8 @@ class ComparedCell:
             reason = f"a sample takes {needed} of a core, and the processes that train keep cores busy, too"
         elif (name, more) == ("communication", "more"):
             reason = EXCHANGES[self.spec.strategy]
+        elif (name, more) == ("communication", "less") and self.simulated.copying > COPIED * self.simulated.compute:
+            reason = "copies of samples share an uplink for a part of a step; the model takes them to do so throughout"
         return f"{format_seconds(abs(own - other))} {more} {name} than in the model ({reason}); {agreed}."
 
 
@@ -96,7 +99,7 @@ EXCHANGES: Mapping[str, str] = {
 # What either side leaves out, or sees otherwise, by the term in which it shows.
 REASONS: Mapping[tuple[str, str], str] = {
     ("compute", "more"): "kernels of small batches do not reach their rate, and the exchange takes multiprocessors",
-    ("compute", "less"): "it has no loss for the slowest device beyond what clocks scatter",
+    ("compute", "less"): "kernels reach more of the device: the rates that either is fitted to are those of others",
     ("communication", "less"): "a ring reaches NCCL's own rates, and gradients of late layers leave early",
     ("input", "more"): "copies to the devices delay each step and share uplinks",
     ("input", "less"): "cores prepare samples faster, and a full queue hides what varies",
