@@ -141,7 +141,7 @@ def _whole_trainings() -> Chart:
         groups=_("Storage"),
         x=ChartAxis(title=_("Workload"), kind="category"),
         y=ChartAxis(title=_("Time relative to {baseline}", baseline=baseline)),
-        interval=_("the prediction’s own 90 % interval"),
+        interval=_("the prediction’s own interval of 90 %"),
         marks=tuple(marks),
         baseline=baseline,
     )

@@ -105,8 +105,8 @@ def _provenances(runs: ExperimentRuns) -> list[tuple[str, str]]:
     return [
         ("published", _("What the publication says, and nothing beyond: six values of Table IV, three of PCIe traffic, "
                         "limits as lines, and sentences.")),
-        ("predicted", _("By the performance model from published rates and data sheets, before any run; bars with 90 % "
-                        "intervals.")),
+        ("predicted", _("By the performance model from published rates and data sheets, before any run; bars are "
+                        "intervals of 90 %.")),
         ("simulated", joined([played, counted["simulated"]])),
         ("measured", counted["measured"]),
     ]  # fmt: skip
