@@ -152,6 +152,16 @@ def _verdicts_of(entry: ExperimentFigure) -> tuple[JudgedObservation, ...]:
     return tuple(one for one in judged if one.observation.key.partition("-")[0] in entry.observations)
 
 
+def figures_without_runs() -> tuple[RenderedExperimentFigure, ...]:
+    """Return all figures as published, predicted and simulated, in the current language."""
+    return _figures_without_runs(translation.get_language() or SOURCE_LANGUAGE)
+
+
+@lru_cache(maxsize=8)
+def _figures_without_runs(language: str) -> tuple[RenderedExperimentFigure, ...]:
+    return tuple(experiment_figures(ExperimentRuns([], [])))
+
+
 def played_sweeps(person: User) -> list[Sweep]:
     """Return the newest sweeps that played the experiment, of those that a person sees."""
     return list(Sweep.objects.visible_to(person).filter(title__in=PLAY_TITLES.values())[:MAX_PLAYED])

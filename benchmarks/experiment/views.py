@@ -19,8 +19,8 @@ from benchmarks.experiment.published import CONFIGURATIONS, FIRST_MODEL, PLAY_TI
 from benchmarks.experiment.selectors import (
     ExperimentRuns,
     experiment_figure,
-    experiment_figures,
     experiment_runs,
+    figures_without_runs,
     judged_observations,
     played_sweeps,
 )
@@ -47,9 +47,10 @@ def experiment(request: HttpRequest) -> HttpResponse:
         "configurations": CONFIGURATIONS.items(),
         "variants": VARIANTS,
         "first_model": FIRST_MODEL,
-        "figures": experiment_figures(runs),
+        "figures": figures_without_runs(),  # the charts, which are loaded as they come into view, have the runs
         "judged": judged,
         "holding": sum(one.holds for one in judged),
+        "fitted": sum(one.fitted for one in judged),
         "provenances": _provenances(runs),
         "plays": _plays(person) if person.may_compose else [],
         "played": [(sweep, progress[sweep.pk]) for sweep in sweeps],
