@@ -18,7 +18,9 @@ BAR_SHARE: Final = 0.85  # of the place of a bar
 PLACE_GAP: Final = 0.9  # between two places of the x axis, in bars
 WIDEST: Final = 24.0  # of the place of a bar
 SHADES: Final = 5  # of groups; more repeat
+# The newest runs show what a figure looks like; a comparison needs more of them.
 PICTURED_RUNS: Final = 6
+COMPARED_RUNS: Final = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +117,7 @@ def figure_pictures(rows: Sequence[RunData], offers: Iterable[FigureAvailability
         entry, shown = offer.entry, list[RunData]()
         if offer.is_ready:
             used = [row for row in rows if entry.uses(row)]
-            # A comparison needs all of them; of other figures a few show what it looks like.
-            shown = used if entry.varied else used[:PICTURED_RUNS]
+            shown = used[: COMPARED_RUNS if entry.varied else PICTURED_RUNS]
         elif "predicted" in entry.overlays:
             shown = published_predictions(entry.name)[0]
         charts = entry.draw(shown, FigureOptions()) if shown else ()
