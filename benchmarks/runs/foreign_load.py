@@ -32,6 +32,7 @@ FOREIGN_TRAFFIC: Final = 200e6
 FOREIGN_SHARE: Final = 0.05
 # The part of the measured time in which there has to be traffic, for the figures to be disturbed.
 FOREIGN_TIME: Final = 0.05
+MIN_BUSY_SECONDS: Final = 5.0  # work that ends as a run begins is over by then
 MAX_REPORT_SECONDS: Final = 30.0  # between two reports, for the time between them to count
 BUSY_KEY: Final = "busy_gpus"  # of a run's source: its time with foreign load of GPUs, and when that was seen last
 NEW_REPORT: Final = timedelta(seconds=3)  # runs are polled each second: older reports have been read
@@ -42,7 +43,7 @@ def foreign_overlaps(run: Run) -> list[Overlap]:
     busy = run.source.get(BUSY_KEY, {}).get("seconds", 0.0)
     found = [
         Overlap(by="traffic", shared=("uplink",), seconds=round(_traffic_seconds(run), 1)),
-        Overlap(by="gpus", shared=("host",), seconds=round(busy, 1)),
+        Overlap(by="gpus", shared=("host",), seconds=round(busy, 1) if busy >= MIN_BUSY_SECONDS else 0.0),
     ]
     return [one for one in found if one.seconds >= MIN_SECONDS]
 
