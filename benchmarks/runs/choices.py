@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from accounts.models import User
 from benchmarks.runs.models import Hold, Run
+from benchmarks.runs.rules import SHARED_SUFFIX, held_key
 from benchmarks.runs.topology import model_name, own_drive
 from core.database import natural
 from core.language import _
@@ -84,6 +85,12 @@ class HostChoice:
     held: Mapping[str, str]
 
     @property
+    def used_by(self) -> str:
+        """The title of a run that has the host, or one of those that share it, as the person sees it; '' for none."""
+        places = {f"host/{self.id}", f"host/{self.id}{SHARED_SUFFIX}"}
+        return next((title for key, title in self.held.items() if held_key(key) in places), "")
+
+    @property
     def executors(self) -> tuple[str, ...]:
         return self.trainer.executors if self.trainer is not None else ()
 
@@ -136,7 +143,7 @@ class _ChoiceReader:
             why_not=_unavailable_reason(host, agent, report),
             devices=tuple(one for one in devices if one.targets),
             own_memory=_local_gpu_memory(report, neighbours, self.of_chassis) if host.local_gpu_count else (),
-            held={key: title for key, title in self.held.items() if key.startswith(f"host/{host.pk}/")},
+            held={key: title for key, title in self.held.items() if f"{key}/".startswith(f"host/{host.pk}/")},
         )
 
     def _device_choice(self, device: Device, ports: Collection[HostPort]) -> DeviceChoice:

@@ -15,7 +15,7 @@ from benchmarks import model
 from benchmarks.runs.choices import host_choices
 from benchmarks.runs.models import Hold, Run
 from benchmarks.runs.requests import spec_for_composition
-from benchmarks.runs.rules import Composition
+from benchmarks.runs.rules import Composition, stored_key
 from benchmarks.runs.topology import composition_topology
 from fabric.inventory.models import Chassis, Device, Host, HostPort
 from fabric.leases.models import Lease, LeaseItem
@@ -210,6 +210,23 @@ def test_a_form_without_a_free_gpu_names_the_run_that_has_them(lab: Lab) -> None
     assert said in page
     assert "8 used by ‘The long one’" in page
     assert "Its CPU is used by ‘The long one’" in page
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_form_names_who_has_a_host_and_asks_to_share_it(lab: Lab, shared: bool) -> None:
+    client = client_of(lab.person)
+    run = lab.ask(lab.place(1), title="The long one")
+    says = 'node-a <small class="faint"> used by ‘The long one’'
+    assert says not in page_text(client.get(NEW))
+    key = f"host/{lab.host.pk}"
+    Hold.objects.create(key=stored_key(f"{key}/shared", run.pk) if shared else key, run=run)
+    assert says in page_text(client.get(NEW))
+    # A command shares its host unless it is told otherwise; an earlier run is opened as it was.
+    chosen = '<option value="on" selected>'
+    assert chosen not in client.get(NEW).content.decode()
+    assert chosen in client.get(f"{NEW}?workload=command").content.decode()
+    assert chosen not in client.get(f"{NEW}?workload=command&may_share=off").content.decode()
+    assert chosen in client.get(f"{NEW}?again={run.pk}").content.decode()
 
 
 def test_a_command_is_kept_as_it_was_quoted_and_is_not_simulated(lab: Lab) -> None:
