@@ -9,7 +9,7 @@ from benchmarks.records.import_files import ImportFile, ImportProblems
 from benchmarks.records.jsonl import read_record_lines
 from benchmarks.records.schema import RunLine, SeriesLine
 from benchmarks.runs.results import Summary
-from hostwire.training import PhaseStarted, RunReading, RunResult, RunStarted, Software, StepsCompleted
+from hostwire.training import PhaseStarted, RunEvent, RunReading, RunResult, RunStarted, Software, StepsCompleted
 from perf.gpu_results import RecordedRun, planned
 
 
@@ -25,7 +25,7 @@ def test_every_published_workload_is_planned_on_one_gpu_in_each_precision_and_tw
 
 def test_a_record_of_a_run_without_a_site_is_read_whole() -> None:
     title, spec = next(planned(cpu=False))
-    events = [
+    events: list[RunEvent] = [
         RunStarted(at=1e9, software=Software(python="3.12", framework="torch 2.11.0")),
         PhaseStarted(at=1e9 + 1, name="timed"),
         RunReading(at=1e9 + 1.4, interval=0.0, source="nvidia-smi", values={"gpu/0000:41:00.0/utilisation": 0.9}),
