@@ -119,8 +119,9 @@ class HostFields:
 
     @property
     def offers_other(self) -> bool:
-        """Whether the host may be a further one: its agent names an address for that."""
-        return self.is_other or (self.host.trainer is not None and bool(self.host.trainer.address))
+        """Whether the host may be a further one: it is simulated, or its agent names an address for that."""
+        trainer = self.host.trainer
+        return self.is_other or (trainer is not None and bool(trainer.address or "simulated" in trainer.executors))
 
     @property
     def wrong(self) -> dict[str, str]:

@@ -19,7 +19,7 @@ from fabric.agents.models import HostAgent
 from fabric.agents.selectors import attached_devices, device_selector, latest_report, match_device
 from fabric.inventory.models import Device
 from hostwire.protocol import DeviceSelector, PciDevice, TrainRequest
-from hostwire.training import NodePart
+from hostwire.training import NodePart, SimulationProfile
 
 DEVICE_VISIBLE_TIMEOUT: Final = 45.0  # for an attached device to appear in its host's report
 RENDEZVOUS_PORTS: Final = range(20000, 32768)  # below those that Linux gives to connections
@@ -100,9 +100,30 @@ def address_labels(nodes: Sequence[RunNode], seen: Sequence[HostDevices]) -> dic
 
 def train_requests(run: Run, nodes: Sequence[RunNode], seen: Sequence[HostDevices]) -> list[TrainRequest]:
     """Return what each host of a run is requested to start. Raises RunFailed."""
-    parts = _node_parts(run, seen) if len(nodes) > 1 else [None]
-    labels = address_labels(nodes, seen)
-    return [_train_request(run, there, part, labels) for there, part in zip(seen, parts, strict=True)]
+    if run.executor == "simulated":
+        profiles: Sequence[SimulationProfile | None] = _profiles(run, nodes, seen)
+        return [_train_request(run, there, profile=one) for there, one in zip(seen, profiles, strict=True)]
+    parts: Sequence[NodePart | None] = _node_parts(run, seen) if len(nodes) > 1 else [None]
+    return [_train_request(run, there, node=part) for there, part in zip(seen, parts, strict=True)]
+
+
+def _profiles(run: Run, nodes: Sequence[RunNode], seen: Sequence[HostDevices]) -> list[SimulationProfile]:
+    """Return what each simulated host plays of a run: the same steps, with the load of its own devices."""
+    topology = recorded_topology(run)
+    if topology is None:
+        raise RunFailed("refused", "Its topology is not recorded.")
+    return [
+        simulation_profile(
+            run.specification(),
+            topology,
+            {device_label(device): there.addresses[pk] for pk, device in _devices_in_order(there.share).items()},
+            host=node.name if node.number else "",
+            drive=there.drive.address if there.drive is not None else "",
+            exercise=run.exercise,
+            seed=crc32(str(run.pk).encode()),  # a repeated request is the same
+        )
+        for node, there in zip(nodes, seen, strict=True)
+    ]
 
 
 def _node_parts(run: Run, seen: Sequence[HostDevices]) -> list[NodePart]:
@@ -123,20 +144,12 @@ def _node_parts(run: Run, seen: Sequence[HostDevices]) -> list[NodePart]:
     ]
 
 
-def _train_request(run: Run, seen: HostDevices, part: NodePart | None, labels: Mapping[str, str]) -> TrainRequest:
-    spec = run.specification()
-    profile = None
-    if run.executor == "simulated":
-        topology = recorded_topology(run)
-        if topology is None:
-            raise RunFailed("refused", "Its topology is not recorded.")
-        named = {name: address for address, name in labels.items()}
-        drive = seen.drive.address if seen.drive is not None else ""
-        seed = crc32(str(run.pk).encode())  # a repeated request is the same
-        profile = simulation_profile(spec, topology, named, drive=drive, exercise=run.exercise, seed=seed)
+def _train_request(
+    run: Run, seen: HostDevices, *, profile: SimulationProfile | None = None, node: NodePart | None = None
+) -> TrainRequest:
     return TrainRequest(
         run=str(run.pk),
-        spec=spec,
+        spec=run.specification(),
         executor="simulated" if run.executor == "simulated" else "torch",
         limit=run.limit_seconds,
         devices=seen.devices,
@@ -144,5 +157,5 @@ def _train_request(run: Run, seen: HostDevices, part: NodePart | None, labels: M
         foreign=seen.foreign if seen.share.local_gpus else (),
         drive=DeviceSelector(address=seen.drive.address, serial=seen.drive.serial) if seen.drive is not None else None,
         profile=profile,
-        node=part,
+        node=node,
     )

@@ -164,18 +164,16 @@ def validate_trainers(
             errors={"executor": _("One of {choices}.", choices=", ".join(EXECUTORS))},
         )
     found = [_validated_trainer(person, host, spec, composition, executor) for host in hosts]
-    if len(hosts) > 1 and (sentence := _together_refusal(hosts, found, executor)):
+    if len(hosts) > 1 and (sentence := _together_refusal(hosts, found, spec, executor)):
         raise Invalid(sentence, errors={"other_hosts": sentence})
     return found
 
 
-def _together_refusal(hosts: Sequence[Host], trainers: Sequence[TrainerCapabilities], executor: str) -> str:
+def _together_refusal(hosts: Sequence[Host], trainers: Sequence[TrainerCapabilities], spec: Spec, executor: str) -> str:
     """Return why hosts cannot run something together, '' if they can."""
     if executor != "torch":
-        return _(
-            "A run over several hosts cannot be simulated: nothing is known of the network between them. Take the "
-            "executor torch."
-        )
+        is_link = workload_of(spec.workload).family == "link"
+        return _("What links carry between hosts is not simulated: take the executor torch.") if is_link else ""
     for host, trainer in zip(hosts, trainers, strict=True):
         if not trainer.address:
             return _(

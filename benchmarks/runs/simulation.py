@@ -28,14 +28,16 @@ def simulation_profile(
     topology: Topology,
     addresses: Mapping[str, str],
     *,
+    host: str = "",
     drive: str = "",
     exercise: Mapping[str, Any] = {},
     seed: int = 0,
 ) -> SimulationProfile:
     """Return the profile of a simulated run; `addresses` are the PCI addresses of accelerators by name.
 
-    `drive` is the address of the NVMe drive for data, '' if unknown: a training reads from it as in a first pass, else
-    from the host's memory. `exercise` may make the run fail: {"fails": "crash", "after": 5}. Raises ModelError.
+    Of a run over several hosts it is that of a further `host`, '' for the first. `drive` is the address of the NVMe
+    drive for data, '' if unknown: a training reads from it as in a first pass, else from the host's memory. `exercise`
+    may make the run fail: {"fails": "crash", "after": 5}. Raises ModelError.
     """
     workload = workload_of(spec.workload)
     ends: dict[str, Any] = {"fails": exercise.get("fails", ""), "fails_at": int(exercise.get("after", 0))}
@@ -44,7 +46,14 @@ def simulation_profile(
     found = simulate_step(spec, topology, seed=seed, steps=SIMULATED_STEPS, cold=bool(drive))
     shared = shared_resources(spec, topology, found, seed=seed, cold=bool(drive))
     profile = _training_profile(spec, topology, found, addresses, drive)
-    return msgspec.structs.replace(profile, shared=shared, pauses=periodic_pauses(spec, topology), **ends)
+    number = len(topology.accelerators)
+    devices = (
+        *(device for one, device in zip(topology.accelerators, profile.devices, strict=False) if one.host == host),
+        *profile.devices[number:],
+    )
+    return msgspec.structs.replace(
+        profile, devices=devices, shared=shared, pauses=periodic_pauses(spec, topology), **ends
+    )
 
 
 def _training_profile(
@@ -52,10 +61,10 @@ def _training_profile(
 ) -> SimulationProfile:
     workload = workload_of(spec.workload)
     costs = workload.costs(spec) if workload.costs is not None else Costs()
-    read = spec.global_batch * costs.input_bytes / found.step_seconds if drive else 0.0
+    read = spec.global_batch / spec.hosts * costs.input_bytes / found.step_seconds if drive else 0.0
     first = _first_loss(spec, workload)
     copied = spec.batch * spec.accumulation * costs.device_bytes
-    places = Counter(one.place for one in topology.accelerators)
+    places = Counter((one.host, one.place) for one in topology.accelerators)
     devices = []
     for one in topology.accelerators:
         into, out = found.devices.get(one.name, (0.0, 0.0))
@@ -69,7 +78,9 @@ def _training_profile(
                 memory_busy=found.memory_busy,
                 to_device=to_device / found.step_seconds,
                 from_device=COUNTED_EXCHANGE * out / found.step_seconds,
-                peer_share=_peer_share(exchanged, to_device + COUNTED_EXCHANGE * out, places[one.place], topology),
+                peer_share=_peer_share(
+                    exchanged, to_device + COUNTED_EXCHANGE * out, places[one.host, one.place], topology
+                ),
             )
         )
     return SimulationProfile(
@@ -77,7 +88,7 @@ def _training_profile(
         steps=found.steps,
         devices=(*devices, *_drive_profile(drive, read)),
         host_cpu_share=found.cpu_share,
-        host_memory_bytes=found.host_memory_bytes,
+        host_memory_bytes=found.host_memory_bytes / spec.hosts,
         disk_read=read,
         first_loss=first,
         last_loss=first * FINAL_LOSS_SHARE,

@@ -63,11 +63,6 @@ test("an executor is blocked where the host lacks it, or its backend", () => {
   assert.equal(why("torch", {}, { backends: "cpu" }), "On node-a it runs on the CPU alone.");
 });
 
-test("over several hosts nothing is simulated", () => {
-  assert.equal(why("simulated", { isOverSeveral: true }), "A run over several hosts is not simulated.");
-  assert.equal(why("torch", { isOverSeveral: true }), "");
-});
-
 test("a command needs an account, and is never simulated", () => {
   assert.equal(why("simulated", { isCommand: true }), "A command of your own is not simulated.");
   assert.equal(why("torch", { isCommand: true }), "The agent of node-a has no account for commands.");

@@ -56,9 +56,8 @@ function describeParts(parts, count) {
 /** Why a host cannot run something with an executor, '' where it can or does not report what it can.
  *
  * `host` is { name, executors, backends, account }, the first two words separated by spaces. */
-export function executorBlocker(executor, { isCommand, onCpu, isOverSeveral }, host) {
+export function executorBlocker(executor, { isCommand, onCpu }, host) {
   if (isCommand && executor === "simulated") return _("A command of your own is not simulated.");
-  if (isOverSeveral && executor === "simulated") return _("A run over several hosts is not simulated.");
   if (host?.executors === undefined) return "";
   if (!host.executors.split(" ").includes(executor)) return _("Not on {host}.", { host: host.name });
   if (isCommand && !host.account) return _("The agent of {host} has no account for commands.", { host: host.name });

@@ -90,11 +90,7 @@ function showExecutors() {
     ...form.querySelector(`input[name="host"][value="${part.dataset.host}"]`).dataset,
     name: part.dataset.hostName,
   }));
-  const run = {
-    isCommand: form.dataset.family === "command",
-    onCpu: value("where") === "cpu",
-    isOverSeveral: hosts.length > 1,
-  };
+  const run = { isCommand: form.dataset.family === "command", onCpu: value("where") === "cpu" };
   for (const radio of radios) {
     const why = hosts.map((host) => executorBlocker(radio.value, run, host)).find(Boolean) ?? "";
     const place = radio.closest("label").querySelector("[data-unoffered]");

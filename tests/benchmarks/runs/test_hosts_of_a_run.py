@@ -144,7 +144,9 @@ def test_what_cannot_run_on_several_hosts_is_refused_in_words(
     assert "does not lead to node-b" in refusal(replace(two, others=(HostShare(host=second.pk, devices=two.devices),)))
     assert "2 hosts, and 1 are chosen" in refusal(lab.place(1, 2), given={"hosts": 2})
     assert "No GPU of node-b is chosen" in refusal(place(lab, second, local=1))
-    assert "cannot be simulated" in refusal(two, executor="simulated")
+    assert "between hosts is not simulated" in refusal(
+        two, workload="all_reduce", executor="simulated", given={"batch": 1}
+    )
     for workload, given, says in (
         ("resnet50", {"strategy": "dp"}, "strategy ddp or sharded"), ("resnet50", {"devices": 1}, "Each of 2 hosts"),
         ("resnet50", {"restarts": 1, "checkpoint_every": 1}, "not restarted"),

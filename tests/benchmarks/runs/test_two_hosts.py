@@ -24,12 +24,13 @@ from benchmarks.runs.requests import RunRequest
 from benchmarks.runs.results import observations, summary_of
 from benchmarks.runs.rules import Composition, HostShare
 from benchmarks.runs.services import run_cancel, run_create
+from benchmarks.runs.topology import gpu_labels
 from benchmarks.workloads.catalogue import spec_of
 from fabric.agents.models import HostAgent
 from fabric.agents.services import agent_register
 from fabric.inventory.models import Chassis, Host
-from falconweb.testing import AgentProcess, SimulatorProcess
-from tests.benchmarks.runs.lab import RunningLab, ended, in_state, until
+from falconweb.testing import AgentProcess, SimulatorProcess, host_port_of
+from tests.benchmarks.runs.lab import RunningLab, attached, ended, in_state, until
 from tests.benchmarks.runs.test_asking import client_of
 from tests.waiting import wait_for
 from tests.without import needs_torch
@@ -159,6 +160,20 @@ def test_what_ends_one_host_ends_the_other_and_names_it(lab: TwoHosts) -> None:
     assert (run.state, run.trouble, run.error) == ("cancelled", "", "ada cancelled it.")
     assert lab.processes(run) == {"node-a": [], "node-b": []}
     assert not Hold.objects.exists()
+
+
+def test_a_simulated_run_loads_the_devices_of_each_host_and_gives_them_back(lab: TwoHosts) -> None:
+    before = attached(lab.chassis)
+    other = HostShare(host=lab.second.pk, devices={lab.device(6).pk: host_port_of(lab.chassis, "H2").pk})
+    place = replace(lab.place(5, local=1), others=(other,))
+    run = ended(lab.ask(place, given={"hosts": 2, "devices": 3, "steps": 120}))
+    assert (run.state, run.error, run.provenance) == ("completed", "", "simulated")
+    assert attached(lab.chassis) == before
+    loaded = {one.key.split("/")[1] for one in series_of(run) if one.key.endswith("/utilisation")}
+    labels = gpu_labels(run, [one.key for one in series_of(run)])
+    assert loaded == set(labels)
+    assert sorted(address.rpartition(" ")[0] for address in loaded) == ["", "", "node-b"]
+    assert "own GPU 1" in labels.values()
 
 
 def test_where_the_second_host_refuses_nothing_is_left_running(lab: TwoHosts) -> None:
