@@ -94,7 +94,7 @@ def _source_sentence(what: str, usual: UsualTime) -> str:
         return _("{what} takes {time}: assumed, as there is no history here.", what=what, time=time)
     # No count: it would tell what others did.
     return _(
-        "{what} takes {time} here, with 90 % {low} to {high}.",
+        "{what} takes {time} here (90 %: {low} to {high}).",
         what=what, time=time, low=format_duration(usual.low), high=format_duration(usual.high),
     )  # fmt: skip
 

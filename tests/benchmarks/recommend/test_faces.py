@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from django.core.management import call_command
@@ -21,9 +22,11 @@ from benchmarks.recommend.chart import CHART_WIDTH, MAX_TICKS, throughput_chart
 from benchmarks.recommend.pool import PoolError, read_pool
 from benchmarks.recommend.selectors import recommendation_pool
 from benchmarks.runs.models import Chunk, Hold, Run, Series
+from fabric.agents.models import HostAgent
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot
 from fabric.operations.models import Operation, Plan
+from hostwire.protocol import HostReport, TrainerCapabilities
 from tests.benchmarks.recommend.pools import drawer
 from tests.pages import page_text
 
@@ -329,6 +332,28 @@ def test_what_is_sent_back_is_checked_as_if_it_were_new(chassis: Chassis, boss: 
         body = {"spec": spec, "composition": json.dumps({"host": 1}), "executor": "torch"}
         assert client.post(reverse("recommend:recommend_run"), body).status_code == 400
     assert not Plan.objects.exists()
+
+
+def test_what_is_recommended_is_exactly_what_is_run(chassis: Chassis, boss: User) -> None:
+    host = Host.objects.get(name="node-b")
+    trainer = TrainerCapabilities(executors=("simulated",))
+    report = HostReport(host=host.identity, number=1, started=1.0, sent=1.0, version="1", trainer=trainer)
+    HostAgent.objects.create(host=host, report=msgspec.to_builtins(report), reported_at=timezone.now())
+    best = ask(
+        boss, precisions=["fp16"], strategies=["sharded"], batches=[3], limits={"host_ids": [host.pk], "least_devices": 2},
+        spec={"compile": True, "accumulation": 2, "loader_workers": 5},
+    ).json()["candidates"][0]  # fmt: skip
+    assert best["variant"] == "FP16, sharded, batch 3 a GPU, 2 batches a step, compiled, 5 loaders"
+    body = {name: best[name] for name in ("spec", "composition", "title")} | {"executor": "simulated"}
+    made = browser(boss).post(
+        reverse("api:recommendation_run"), json.dumps(body), content_type="application/json"
+    )  # fmt: skip
+    assert made.status_code == 201, made.content
+    run = Run.objects.get(pk=made.json()["id"])
+    assert run.spec == best["spec"]
+    assert set(map(str, run.composition["devices"])) == set(map(str, best["composition"]["devices"]))
+    assert run.title == best["title"]
+    assert run.title.endswith(best["variant"])
 
 
 def test_two_who_are_recommended_the_same_cannot_both_have_it(chassis: Chassis, boss: User) -> None:
