@@ -41,24 +41,24 @@ class PytorchBuild:
         return any(int(one) == int(capability) and one <= capability for one in self.capabilities)
 
 
-WHEEL_METADATA: Final = "metadata of the wheels (platforms, CUDA)"
-CUDA_12_DRIVER: Final = "CUDA compatibility (driver of the major version)"
+WHEEL_METADATA: Final = "the wheels' metadata"
+CUDA_12_DRIVER: Final = "NVIDIA's CUDA compatibility"
 # Newest first. Drivers: NVIDIA, CUDA compatibility, minor version compatibility.
 BUILDS: Final = (
     PytorchBuild(
         version="2.14.1", image=WHEEL_IMAGE, architectures=("x86_64", "aarch64"), cuda="13.0", driver="580.65.06",
         capabilities=(7.5, 8.0, 8.6, 9.0, 10.0, 12.0),
-        source=f"{WHEEL_METADATA}; NVIDIA, CUDA 13.0 release notes (no Maxwell, Pascal, Volta)",
+        source=f"{WHEEL_METADATA}; NVIDIA's release notes of CUDA 13.0",
     ),
     PytorchBuild(
         version="2.8.0", image=WHEEL_IMAGE, architectures=("x86_64",), cuda="12.8", driver="525.60.13",
         capabilities=(7.5, 8.0, 8.6, 9.0, 10.0, 12.0),
-        source=f"{WHEEL_METADATA}; PyTorch, announced architectures of 2.8; {CUDA_12_DRIVER}",
+        source=f"{WHEEL_METADATA}; PyTorch's announcement of 2.8; {CUDA_12_DRIVER}",
     ),
     PytorchBuild(
         version="2.6.0", image=WHEEL_IMAGE, architectures=("x86_64",), cuda="12.4", driver="525.60.13",
         capabilities=(5.0, 6.0, 7.0, 7.5, 8.0, 8.6, 9.0),
-        source=f"{WHEEL_METADATA}; PyTorch, release compatibility matrix; {CUDA_12_DRIVER}",
+        source=f"{WHEEL_METADATA}; PyTorch's release matrix; {CUDA_12_DRIVER}",
     ),
     PytorchBuild(
         version="2.6.0", image=DEBIAN_IMAGE, architectures=("ppc64le",), is_wheel=False,
@@ -67,12 +67,12 @@ BUILDS: Final = (
     PytorchBuild(
         version="2.4.0", image=WHEEL_IMAGE, architectures=("x86_64",), cuda="12.1", driver="525.60.13",
         capabilities=(5.0, 6.0, 7.0, 7.5, 8.0, 8.6, 9.0),
-        source=f"{WHEEL_METADATA}; PyTorch, release compatibility matrix; {CUDA_12_DRIVER}",
+        source=f"{WHEEL_METADATA}; PyTorch's release matrix; {CUDA_12_DRIVER}",
     ),
     PytorchBuild(
         version="1.13.1", image=WHEEL_IMAGE, architectures=("x86_64",), cuda="11.7", driver="450.80.02",
         capabilities=(3.7, 5.0, 6.0, 7.0, 7.5, 8.0, 8.6),
-        source=f"{WHEEL_METADATA}; PyTorch, release compatibility matrix; CUDA compatibility (11.x)",
+        source=f"{WHEEL_METADATA}; PyTorch's release matrix; NVIDIA's CUDA compatibility",
     ),
 )  # fmt: skip
 # NVIDIA, CUDA GPUs and their compute capabilities; by a word of the model's name.
@@ -170,13 +170,14 @@ def _requested_base(
 def _fact_sentence(build: PytorchBuild, *, gpus: bool) -> str:
     if not build.cuda:
         return _(
-            "PyTorch {version} of {image} has no CUDA ({source}).",
+            "PyTorch {version} of {image} has no CUDA. Source: {source}.",
             version=build.version, image=build.image, source=build.source,
         )  # fmt: skip
     if not gpus:
         return ""
     return _(
-        "PyTorch {version} brings CUDA {cuda}: driver {driver} or newer, compute capability {capabilities} ({source}).",
+        "PyTorch {version} brings CUDA {cuda}, which needs driver {driver} or newer, and has code for compute capability "
+        "{capabilities}. Sources: {source}.",
         version=build.version,
         cuda=build.cuda,
         driver=build.driver,

@@ -104,9 +104,10 @@ def tuning_of(sweep: Sweep) -> Tuning:
     if len(grid.workload) != 1 or len(grid.count) != 1:
         raise Invalid(_("This sweep compares more than settings: it tunes no job."))
     points = point_list(sweep)
+    varied = [name for name in TUNED_FIELDS if len(getattr(grid, name)) > 1]
     settings = tuple(
         TunedSetting(
-            values={name: one.values[name] for name in TUNED_FIELDS if name in one.values},
+            values={name: one.values[name] for name in varied if name in one.values},
             rate=one.rate.value, low=one.rate.low, high=one.rate.high,
             provenance="simulated" if one.run.provenance == Run.Provenance.SIMULATED else "measured",
         )
@@ -115,7 +116,7 @@ def tuning_of(sweep: Sweep) -> Tuning:
     return Tuning(
         sweep=str(sweep.pk), title=sweep.title, workload=grid.workload[0], devices=grid.count[0], total=len(points),
         left=sum(one.state in {"waiting", "open"} for one in points) if sweep.is_open else 0, settings=settings,
-        start={name: getattr(grid, name)[0] for name in TUNED_FIELDS if getattr(grid, name)},
+        start={name: getattr(grid, name)[0] for name in varied},
     )  # fmt: skip
 
 
