@@ -186,16 +186,26 @@ def validated_grid(grid: SweepGrid) -> SweepGrid:
         if len(values) > MAX_VALUES:
             errors[axis] = _("An axis has at most {most} values.", most=MAX_VALUES)
     errors |= _axis_errors(grid)
-    number = math.prod(max(len(values), 1) for values in cleaned.values())
-    if not errors and number * max(grid.repeats, 1) > MAX_COMBINATIONS:
-        errors["grid"] = _(
-            "These are {count:,} combinations; at most {most:,} are possible. Remove values, or create several sweeps.",
-            count=number * grid.repeats,
-            most=MAX_COMBINATIONS,
-        )
     if errors:
         raise Invalid(joined(errors.values()), errors=errors)
-    return msgspec.structs.replace(grid, **cleaned)
+    cleaned_grid = msgspec.structs.replace(grid, **cleaned)
+    _require_few(_combinations(cleaned_grid))
+    return cleaned_grid
+
+
+def _combinations(grid: SweepGrid) -> int:
+    return math.prod(max(len(getattr(grid, axis)), 1) for axis in AXES) * max(grid.repeats, 1)
+
+
+def _require_few(count: int) -> None:
+    """Raise Invalid for more combinations than are evaluated."""
+    if count > MAX_COMBINATIONS:
+        sentence = _(
+            "These are {count:,} combinations; at most {most:,} are possible. Remove values, or create several sweeps.",
+            count=count,
+            most=MAX_COMBINATIONS,
+        )
+        raise Invalid(sentence, errors={"grid": sentence})
 
 
 def _joined_parts(grid: SweepGrid) -> SweepGrid:
@@ -203,8 +213,7 @@ def _joined_parts(grid: SweepGrid) -> SweepGrid:
     if len(grid.parts) > MAX_PARTS:
         sentence = _("A grid has at most {most} parts.", most=MAX_PARTS)
         raise Invalid(sentence, errors={"parts": sentence})
-    for part in grids_of(grid):
-        validated_grid(part)
+    _require_few(sum(_combinations(validated_grid(part)) for part in grids_of(grid)))
     axes = {axis: tuple(dict.fromkeys(one for part in grid.parts for one in getattr(part, axis))) for axis in AXES}
     return msgspec.structs.replace(grid, **axes)
 

@@ -252,6 +252,13 @@ def test_parts_are_one_grid_with_the_points_of_each() -> None:
     assert SweepGrid.from_json(grid.as_json()) == grid
 
 
+def test_all_parts_together_have_no_more_combinations_than_one_grid() -> None:
+    part = {"workload": ["resnet50"], "host": [NODE_A], "batch": list(range(1, 61)), "threads": list(range(60))}
+    grid = SweepGrid.from_json({"parts": [part | {"accumulation": [1, 2, 3]}] * 2})
+    with pytest.raises(Invalid, match="21,600 combinations"):
+        validated_grid(grid)
+
+
 def test_wrong_parts_and_parts_of_parts_are_refused() -> None:
     for parts, member in (([{}] * 17, "parts"), ([{"batch": [0]}], "batch"), ([{"parts": []}], "parts")):
         with pytest.raises(Invalid) as refused:
