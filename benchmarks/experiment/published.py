@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks.figures.charts import Relation
 from benchmarks.workloads.catalogue import workload_title
-from core.language import gettext_noop
+from core.language import _, gettext_noop, joined
 from hostwire.training import Executor
 
 
@@ -78,3 +78,12 @@ FIRST_MODEL: Final = (
 PLAY_TITLES: Final[Mapping[Executor, str]] = {
     "simulated": "Published experiment, simulated", "torch": "Published experiment, measured",
 }  # fmt: skip
+_PART_LABELS: Final = {"time": gettext_noop("time"), "order": gettext_noop("order")}
+
+
+def observation_label(key: str) -> str:
+    """Return the label of an observation by its key: 'O4 BERT-large' of 'O4-bert_large'."""
+    number, _dash, part = key.partition("-")
+    return joined(
+        [number, *([_(_PART_LABELS[part]) if part in _PART_LABELS else workload_title(part)] if part else [])]
+    )

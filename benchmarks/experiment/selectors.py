@@ -5,7 +5,7 @@ Published, predicted, simulated and measured values are marks of their own, neve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -13,7 +13,7 @@ from django.utils import translation
 
 from accounts.models import User
 from benchmarks.experiment.figures import EXPERIMENT_FIGURES, ExperimentFigure
-from benchmarks.experiment.published import PLAY_TITLES
+from benchmarks.experiment.published import PLAY_TITLES, observation_label
 from benchmarks.experiment.simulated import ID_PREFIX, simulated_cells
 from benchmarks.figures.catalogue import limit_marks
 from benchmarks.figures.charts import Chart, omission_note
@@ -53,9 +53,18 @@ class RenderedExperimentFigure:
     notes: tuple[str, ...] = ()
 
     @property
+    def labelled_verdicts(self) -> list[tuple[str, JudgedObservation]]:
+        return with_labels(self.verdicts)
+
+    @property
     def picture(self) -> ChartPicture | None:
         """The first chart with anything in it, in small."""
         return next((one for chart in self.charts if (one := chart_picture(chart)) is not None), None)
+
+
+def with_labels(verdicts: Iterable[JudgedObservation]) -> list[tuple[str, JudgedObservation]]:
+    """Return verdicts, each with the label of its observation."""
+    return [(observation_label(one.observation.key), one) for one in verdicts]
 
 
 def judged_observations() -> tuple[JudgedObservation, ...]:

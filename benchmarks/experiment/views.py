@@ -23,6 +23,7 @@ from benchmarks.experiment.selectors import (
     figures_without_runs,
     judged_observations,
     played_sweeps,
+    with_labels,
 )
 from benchmarks.experiment.services import experiment_play
 from benchmarks.figures.presentation import chart_csv_lines, display_chart
@@ -48,7 +49,7 @@ def experiment(request: HttpRequest) -> HttpResponse:
         "variants": VARIANTS,
         "first_model": FIRST_MODEL,
         "figures": figures_without_runs(),  # the charts, which are loaded as they come into view, have the runs
-        "judged": judged,
+        "judged": with_labels(judged),
         "holding": sum(one.holds for one in judged),
         "fitted": sum(one.fitted for one in judged),
         "provenances": _provenances(runs),

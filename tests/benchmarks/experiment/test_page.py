@@ -12,7 +12,8 @@ from django.test import Client
 
 from accounts.models import Role, Tenant, User
 from benchmarks.experiment.figures import EXPERIMENT_FIGURES
-from benchmarks.experiment.published import TRAFFIC
+from benchmarks.experiment.published import TRAFFIC, observation_label
+from benchmarks.experiment.selectors import with_labels
 from benchmarks.model import paper_rows, prior
 from benchmarks.model.calibration import PAPER_TOPOLOGIES, paper_spec
 from benchmarks.model.observations import judge_observations
@@ -55,7 +56,7 @@ def test_without_any_run_all_figures_follow_in_their_order_with_a_verdict_on_eac
     judged = judge_observations()
     assert f"{sum(one.holds for one in judged)} of {len(judged)} published observations" in text
     for one in judged:
-        section = text[text.index(f"<b>{one.observation.key}</b>") :]
+        section = text[text.index(f"<b>{observation_label(one.observation.key)}</b>") :]
         assert section.index("holds" if one.holds else "does not hold") < section.index("</p>")
     assert len(text) < 150_000
 
@@ -165,7 +166,7 @@ def test_storage_is_predicted_of_whole_trainings(client: Client) -> None:
 def test_an_observation_that_does_not_hold_is_told_by_word_and_sign() -> None:
     first, second, *__ = judge_observations()
     shown = [replace(first, holds=False, fitted=False), replace(second, holds=True, fitted=True)]
-    text = " ".join(render_to_string("benchmarks/experiment/verdicts.html", {"verdicts": shown}).split())
+    text = " ".join(render_to_string("benchmarks/experiment/verdicts.html", {"verdicts": with_labels(shown)}).split())
     assert '<b>O1</b> <span class="state failed">does not hold</span>' in text
     assert '<b>O2</b> <span class="state done">holds</span> <span class="faint"> the model is fitted to it' in text
 
@@ -190,6 +191,10 @@ def test_the_api_has_the_verdicts_and_charts_of_the_page(client: Client, bob: Us
     ]
     assert len(chart["bounds"]) == 4
     assert client.get("/api/v1/benchmarks/experiment/figure-17/").status_code == 404
+
+
+def test_observations_have_labels_to_read() -> None:
+    assert [observation_label(key) for key in ("O1", "O3-time", "O4-bert_large")] == ["O1", "O3 time", "O4 BERT-large"]
 
 
 def test_an_unknown_figure_or_chart_is_not_found(client: Client) -> None:
