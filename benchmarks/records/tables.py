@@ -41,6 +41,7 @@ SUMMARY_COLUMNS: Final = (
     "devices", "batch_a_device", "global_batch", "precision", "strategy", "started_at", "ended_at",
     "step_seconds", "step_seconds_p5", "step_seconds_p95", "samples_per_second", "exposed_seconds",
     "pcie_bytes_per_second", "gpu_share", "gpu_memory_bytes", "cpu_share", "memory_bytes", "first_loss", "last_loss",
+    "overlapped",
 )  # fmt: skip
 
 
@@ -112,6 +113,7 @@ def _summary_row(run: Run) -> tuple[object, ...]:
         _statistic_value(readings.get("memory")),
         found.first_loss,
         found.last_loss,
+        bool(run.overlaps),
     )
 
 
