@@ -161,6 +161,8 @@ def test_runs_follow_each_other_on_a_host_or_note_that_they_did_not(lab: Running
     until(first, in_state("running"))
     assert Run.objects.get(pk=second.pk).sentence == f"Waiting for {lab.host.name}, which ‘run 1’ has to itself."
     first, second = ended(first), ended(second)
+    assert first.ended_at is not None
+    assert second.started_at is not None
     assert first.ended_at <= second.started_at
     assert [first.overlaps, second.overlaps] == [[], []]
 
