@@ -55,7 +55,7 @@ class PlaceSerializer(HostShareSerializer):
     storage_device_id = IdField(source="storage", allow_null=True, default=None)
     own_drive = serializers.BooleanField(default=False, help_text="Data is read from the host's own NVMe drive")
     cpu = serializers.BooleanField(default=False, help_text="Runs on the host's CPU; no devices then")
-    other_hosts = HostShareSerializer(
+    other_hosts = HostShareSerializer(  # type: ignore[call-arg]  # many=True makes a list of it, which has a length
         source="others",
         many=True,
         required=False,
