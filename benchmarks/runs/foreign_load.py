@@ -49,7 +49,7 @@ def foreign_overlaps(run: Run) -> list[Overlap]:
 
 
 def _traffic_seconds(run: Run) -> float:
-    """Return the seconds of the timed steps in which devices of no run carried traffic over an uplink of this run."""
+    """Return the seconds of the timed steps in which devices of no run had traffic below an uplink of this run."""
     since, until = measured_span(run, series_values(run, [STEP_SECONDS_KEY, f"{PHASE_PREFIX}timed"]))
     if not math.isfinite(until - since) or until - since < MIN_SECONDS:
         return 0.0
