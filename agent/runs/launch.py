@@ -227,10 +227,10 @@ def _pytorch_launch(
     }
     folder.write(folder.spec.name, spec)
     command = (settings.python, "-m", "trainer", str(folder.spec), "--events", str(folder.executor_events))
-    if node is not None:
-        folder.write(folder.node.name, node)
-        command += ("--node", str(folder.node))
-    return command, environment
+    if node is None:
+        return command, environment
+    folder.write(folder.node.name, node)
+    return (*command, "--node", str(folder.node)), environment
 
 
 def _command_environment(folder: RunFolder, settings: Settings, gpus: tuple[GpuReading, ...]) -> dict[str, str]:

@@ -121,7 +121,7 @@ def step_seconds(draws: Draws, cells: Sequence[Cell], *, misfit: bool = True) ->
 
 def formula_seconds(draws: Draws, cells: Sequence[Cell]) -> Floats:
     """Return the seconds of a step by the formula alone, draws by cells."""
-    if any(spec.hosts > 1 for spec, _topology in cells):
+    if any(spec.hosts > 1 or topology.other_hosts for spec, topology in cells):
         raise ModelError(_("There is no model of the network between hosts: a run over several has no prediction."))
     found = np.zeros((len(draws.logs), len(cells)))
     training = [index for index, (spec, _topology) in enumerate(cells) if not is_link_workload(spec)]

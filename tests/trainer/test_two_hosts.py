@@ -27,7 +27,7 @@ FIRST, SECOND = "127.0.0.2", "127.0.0.3"
 def on_two_hosts(started: Started, **given: Any) -> tuple[Running, Running]:
     """Start the two parts of a run."""
     spec = spec_of("mnist_cnn", "tiny", {"hosts": 2, **given})
-    places = {"ranks": 1, "rendezvous": FIRST, "port": free_port(), "token": "of this run"}
+    places: dict[str, Any] = {"ranks": 1, "rendezvous": FIRST, "port": free_port(), "token": "of this run"}
     first = NodePart(first_rank=0, address=FIRST, **places)
     return started(spec, node=first), started(spec, node=NodePart(first_rank=1, address=SECOND, **places))
 

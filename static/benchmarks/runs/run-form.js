@@ -114,7 +114,10 @@ function show() {
   for (const drawer of form.querySelectorAll("[data-drawer]")) showNumbers(drawer);
   showExecutors();
   const place = form.querySelector("[data-sum]");
-  const sentence = hostParts().map(summary).join(" ");
+  const parts = hostParts();
+  const sentence = parts
+    .map((part) => (parts.length > 1 ? `${part.dataset.hostName}: ${summary(part)}` : summary(part)))
+    .join(" ");
   if (place.textContent !== sentence) place.textContent = sentence;
 }
 
