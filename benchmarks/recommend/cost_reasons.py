@@ -81,6 +81,9 @@ def cost_reasons(
             steps=steps,
             give_back=format_duration(seconds["give_back"]),
         )
+    drawers = sum(bool(option.steps) for __, option in candidate.layout.choices)
+    if drawers > 1:
+        spent = joined([spent, _("{count} drawers are composed at the same time.", count=drawers)])
     sources = [
         *(_source_sentence(_(STEP_LABELS[kind]), one) for kind, one in times.used.items() if kind in STEP_LABELS),
         _source_sentence(_("A start"), times.start),

@@ -201,6 +201,7 @@ def test_a_short_job_stays_on_what_is_attached() -> None:
     assert long.best is not None
     assert long.best.devices > short.best.devices
     assert long.best.spent["compose"] > 20.0
+    assert any("drawers are composed at the same time" in one for one in long.best.reasons)
     assert long.best.steps == 10_000 * math.ceil(1e6 / long.best.candidate.spec.global_batch)
 
 

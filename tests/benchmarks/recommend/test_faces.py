@@ -340,9 +340,13 @@ def test_what_is_recommended_is_exactly_what_is_run(chassis: Chassis, boss: User
     report = HostReport(host=host.identity, number=1, started=1.0, sent=1.0, version="1", trainer=trainer)
     HostAgent.objects.create(host=host, report=msgspec.to_builtins(report), reported_at=timezone.now())
     best = ask(
-        boss, precisions=["fp16"], strategies=["sharded"], batches=[3], limits={"host_ids": [host.pk], "least_devices": 2},
+        boss,
+        precisions=["fp16"],
+        strategies=["sharded"],
+        batches=[3],
+        limits={"host_ids": [host.pk], "least_devices": 2},
         spec={"compile": True, "accumulation": 2, "loader_workers": 5},
-    ).json()["candidates"][0]  # fmt: skip
+    ).json()["candidates"][0]
     assert best["variant"] == "FP16, sharded, batch 3 a GPU, 2 batches a step, compiled, 5 loaders"
     body = {name: best[name] for name in ("spec", "composition", "title")} | {"executor": "simulated"}
     made = browser(boss).post(
