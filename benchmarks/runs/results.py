@@ -145,6 +145,8 @@ def _exposed(steps: Floats, without: Floats) -> Statistic | None:
     low, high = np.percentile(differences, [5, 95])
     if not np.isfinite([low, value, high]).all():  # the difference overflowed
         return None
+    # Less than nothing is noise.
+    low, value, high = (max(0.0, float(one)) for one in (low, value, high))
     return Statistic(value=value, low=min(float(low), value), high=max(float(high), value), unit="s", count=count)
 
 

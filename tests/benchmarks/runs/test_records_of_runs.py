@@ -132,6 +132,14 @@ def test_exposed_communication_is_what_steps_take_longer_for_it(run: Run) -> Non
     assert exposed.high - exposed.low < 0.02
 
 
+def test_exposed_communication_is_never_below_zero(run: Run) -> None:
+    series_append(run, "steps/timed/seconds", at=np.arange(40.0), values=np.full(40, 0.25))
+    series_append(run, "steps/no_sync/seconds", at=np.arange(40.0), values=np.full(40, 0.26))
+    exposed = summarise(run).exposed_seconds
+    assert exposed is not None
+    assert (exposed.low, exposed.value, exposed.high) == (0, 0, 0)
+
+
 def test_very_many_steps_are_summed_up_in_little_memory(run: Run) -> None:
     draws = np.random.default_rng(3)
     count = 300_000
