@@ -19,7 +19,8 @@ from benchmarks.workloads.catalogue import workload_of
 from benchmarks.workloads.definitions import Costs, Workload
 from hostwire.training import DeviceProfile, SimulationProfile, Spec
 
-SIMULATED_STEPS: Final = 16  # that a run repeats
+# Steps that a run repeats; of many devices fewer, as each takes longer to simulate.
+SIMULATED_STEPS, FEWEST_STEPS, SIMULATED_DEVICES = 16, 4, 256
 FINAL_LOSS_SHARE: Final = 0.5  # share of the first loss that is left at the end; for display only
 
 
@@ -43,7 +44,8 @@ def simulation_profile(
     ends: dict[str, Any] = {"fails": exercise.get("fails", ""), "fails_at": int(exercise.get("after", 0))}
     if workload.family == "link":
         return _link_profile(spec, topology, addresses, drive, ends)
-    found = simulate_step(spec, topology, seed=seed, steps=SIMULATED_STEPS, cold=bool(drive))
+    steps = max(FEWEST_STEPS, min(SIMULATED_STEPS, SIMULATED_DEVICES // spec.devices))
+    found = simulate_step(spec, topology, seed=seed, steps=steps, cold=bool(drive))
     shared = shared_resources(spec, topology, found, seed=seed, cold=bool(drive))
     profile = _training_profile(spec, topology, found, addresses, drive)
     number = len(topology.accelerators)

@@ -16,6 +16,7 @@ from hostwire.training import PeriodicPause, SharedResource, Spec
 # Shares of a resource's capacity at which a step is simulated, for how it slows beside other runs.
 CURVE_SHARES = (0.125, 0.25, 0.5, 1.0)
 CURVE_STEPS = 3
+MOST_DEVICES = 32
 NEGLIGIBLE = 0.02  # share of a capacity below which nobody feels a demand
 
 
@@ -27,6 +28,8 @@ def shared_resources(
     The steps of its curves are simulated with less and less of one resource.
     """
     devices = accelerators_used(spec, topology)
+    if len(devices) > MOST_DEVICES:
+        return ()  # it takes long, and has its hosts to itself
     capacities = HostLinks(topology, devices).capacities()
     groups: dict[str, tuple[str, ...]] = {DRIVE: (DRIVE,), CORES: (CORES,)}
     for place in sorted({device.place for device in devices} - {LOCAL}):

@@ -7,6 +7,7 @@ import statistics
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
+from benchmarks.model.features import features_of
 from benchmarks.model.topology import LOCAL, Topology
 from benchmarks.simulation import constants as c
 from benchmarks.simulation.engine import Engine, Gate, Process
@@ -34,8 +35,10 @@ def simulate_step(
 
     `neighbours` run on the same host at the same time: places of equal names, the drive and the cores are shared.
     `cold`: samples come from the drive, as in a first pass. `limits` leave less of shared resources. Raises
-    ModelError for a workload that trains nothing, and for too few devices.
+    ModelError for a workload that trains nothing, too few devices, and impossible sizes or links.
     """
+    for own, place in ((spec, topology), *neighbours):
+        features_of(own, place)  # refuses what cannot run, and impossible sizes and links
     capacities: dict[str, float] = {}
     engine = Engine(capacities)
     runs = [
@@ -48,7 +51,7 @@ def simulate_step(
     main = runs[0]
     for run in runs:
         run.begin()
-    watch = _Watch(main, steps)
+    watch = _Watch(main, max(1, steps))
     engine.start(watch.wait())
     engine.run(watch.end)
     return watch.result()

@@ -72,7 +72,7 @@ class TrainingRun:
         for rank in range(self.ranks):
             if self.spec.loader_workers:
                 self._engine.start(self._loader(rank))
-            spread = self.spec.strategy == "dp" and self.spec.devices > 1
+            spread = self.spec.strategy == "dp" and len(self.accelerators) > 1
             self._engine.start(self._dp() if spread else self._device(rank))
         if self._several:
             self._engine.start(self._stream())

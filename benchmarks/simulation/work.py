@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from benchmarks.model.features import VALUE_BYTES, ModelError, costs_of, is_link_workload
+from benchmarks.model.features import IMPOSSIBLE_INPUT, VALUE_BYTES, ModelError, costs_of, is_link_workload
 from benchmarks.model.reference_data import CORE_RATE, HOST_MEMORY_RATE, WORKLOAD_FAMILY, DeviceDatasheet
 from benchmarks.simulation import constants as c
 from benchmarks.workloads.definitions import LayerCosts
 from core.language import _
 from hostwire.training import Spec
 
-MAX_GROUPS = 24
+MAX_GROUPS, FEW_GROUPS, MANY_DEVICES = 24, 6, 16  # with more devices than that, groups of layers are fewer
 USUAL_SIDES = {"yolov5l": 640, "inception_v3": 299, "mnist_cnn": 28}  # pixels of an image's side; of all others 224
 
 
@@ -53,16 +53,19 @@ def layers_of(spec: Spec) -> tuple[LayerCosts, ...]:
     layers = costs_of(spec).layers
     if is_link_workload(spec) or not layers:
         raise ModelError(_("{workload} measures links: it has no training step.", workload=spec.workload))
-    if len(layers) <= MAX_GROUPS:
+    flops, parameters = sum(layer.flops for layer in layers), sum(layer.parameters for layer in layers)
+    if not (flops > 0 and parameters > 0):
+        raise ModelError(_(IMPOSSIBLE_INPUT))
+    most = max(FEW_GROUPS, MAX_GROUPS * MANY_DEVICES // max(MANY_DEVICES, spec.devices))
+    if len(layers) <= most:
         return layers
     # Groups of equal arithmetic or weights: a group ends where the sum of both shares passes the next mark.
-    flops, parameters = sum(layer.flops for layer in layers), sum(layer.parameters for layer in layers)
     groups: list[list[LayerCosts]] = [[]]
     passed = 0.0
     for layer in layers:
         groups[-1].append(layer)
         passed += (layer.flops / flops + layer.parameters / parameters) / 2
-        if passed >= len(groups) / MAX_GROUPS and len(groups) < MAX_GROUPS:
+        if passed >= len(groups) / most and len(groups) < most:
             groups.append([])
     return tuple(_sum_layers(group) for group in groups if group)
 

@@ -153,3 +153,25 @@ def test_a_run_over_two_hosts_meets_on_their_network_and_has_the_cores_of_both()
     few = simulated(changed(RESNET, loader_workers=8), replace(eight, cores=16))
     more = simulated(changed(RESNET, loader_workers=8, hosts=2), replace(two, cores=16))
     assert more.step_seconds < 0.8 * few.step_seconds
+
+
+@pytest.mark.parametrize(
+    ("fields", "links"),
+    [
+        ({"options": {"sequence": 0}}, 16),
+        ({"options": {"sequence": "long"}}, 16),
+        ({"workload": "of another site"}, 16),
+        ({}, 0),
+    ],
+    ids=["no tokens", "a size in words", "an unknown network", "no lanes"],
+)
+def test_impossible_runs_are_refused_in_a_sentence(fields: dict[str, object], links: int) -> None:
+    with pytest.raises(ModelError):
+        simulated(changed(BERT, **fields), with_links(FALCON, PcieLink(lanes=links)))
+
+
+def test_many_devices_and_small_buckets_are_simulated_in_reasonable_numbers_of_events() -> None:
+    many = tuple(replace(FALCON.accelerators[number % 8], name=f"GPU {number}") for number in range(64))
+    one = simulate_step(changed(BERT, devices=64), replace(FALCON, accelerators=many), steps=1)
+    assert 0.1 < one.step_seconds < 2
+    assert simulated(changed(BERT, bucket_bytes=1024), FALCON).step_seconds > 10
