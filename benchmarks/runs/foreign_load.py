@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 import numpy as np
+from django.db.models import Q
 from django.utils import timezone
 
 from benchmarks.runs.claims import RunClaim
@@ -94,7 +95,8 @@ def busy_gpus_record(claim: RunClaim) -> None:
     seen: dict[str, Any] = run.source.get(BUSY_KEY, {})
     if report.sent <= seen.get("at", 0.0):
         return
-    others = Run.objects.filter(host=run.host_id, state__in=Run.ON_HOST).exclude(pk=run.pk)
+    on_host = Q(host=run.host_id) | Q(nodes__host=run.host_id)
+    others = Run.objects.filter(on_host, state__in=Run.ON_HOST).exclude(pk=run.pk)
     if others.exists() or not _has_foreign_load(run, report):
         if seen.get("at"):
             claim.write(source={**run.source, BUSY_KEY: {**seen, "at": 0.0}})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import socket
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from benchmarks.workloads.catalogue import spec_of
@@ -52,6 +54,13 @@ def test_they_listen_on_their_own_network_and_a_lost_host_ends_the_other(started
     }
     assert FIRST in addresses
     assert all(address.startswith("127.") for address in addresses)
+    # What a stranger sends to the rendezvous ends nothing.
+    port = msgspec.json.decode((first.folder / "node.json").read_bytes(), type=NodePart).port
+    with socket.create_connection((FIRST, port), timeout=10) as stranger:
+        stranger.sendall(pickle.dumps(print) * 100)
+        taken = len(first.outcome().seconds("timed"))
+        wait_for(lambda: len(first.outcome().seconds("timed")) > taken or first.process.poll() is not None, seconds=60)
+    assert first.process.poll() is None
     os.killpg(second.process.pid, signal.SIGKILL)
     assert first.process.wait(60) == 1
     outcome = first.outcome()
