@@ -262,7 +262,7 @@ def random_request(random: np.random.Generator) -> RecommendationRequest:
 
 
 def random_pool(random: np.random.Generator) -> RecommendationPool:
-    """Return a random pool: one or two hosts, one or two drawers."""
+    """Return a random pool: one or two hosts, one or two drawers, each of a chassis of its own."""
     hosts = {
         number: HostPool(
             id=number,
@@ -296,7 +296,7 @@ def random_pool(random: np.random.Generator) -> RecommendationPool:
         devices |= {one.id: FreeDevice(id=one.id, name=one.name, kind=kind) for one in seen}
         drawers.append(
             DrawerSnapshot(
-                chassis=1,
+                chassis=number,
                 id=number,
                 name=f"drawer {number}",
                 mode=DrawerMode.ADVANCED,
