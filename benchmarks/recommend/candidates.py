@@ -52,7 +52,7 @@ class RunCandidate:
         slots = layout.slots(pool)
         power = {chassis: pool.power.get(chassis, ChassisPower()) for chassis in slots}
         # A core is busy for each process and each loader.
-        cores = min(layout.host.cores, spec.processes * (1 + spec.loader_workers))
+        cores = min(spec.cores or layout.host.cores, layout.host.cores, spec.processes * (1 + spec.loader_workers))
         return cls(
             layout=layout,
             spec=spec,

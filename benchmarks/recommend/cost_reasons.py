@@ -48,6 +48,8 @@ def variant_label(spec: Spec) -> str:
     parts.append(
         _n("{count} loader", "{count} loaders", spec.loader_workers) if spec.loader_workers else _("no loaders")
     )
+    if spec.cores:
+        parts.append(_n("{count} core", "{count} cores", spec.cores))
     return joined(parts, ", ")
 
 

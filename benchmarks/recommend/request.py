@@ -172,6 +172,10 @@ def parse_recommendation_request(plain: Mapping[str, Any], pool: RecommendationP
         raise Invalid(str(error), errors={f"spec.{name}": words for name, words in error.errors.items()}) from error
     except KeyError as error:
         raise Invalid(str(error), errors={"preset": _("tiny, paper or custom.")}) from error
+    if spec.hosts > 1:
+        raise Invalid(
+            _("Recommendations are for one host."), errors={"spec.hosts": _("Leave it out: one host is compared.")}
+        )
     _refuse_contradictions(given)
     return RecommendationRequest(
         spec=spec,

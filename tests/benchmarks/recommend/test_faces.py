@@ -207,6 +207,9 @@ def test_the_api_refuses_nonsense_by_field(chassis: Chassis, boss: User) -> None
     assert "workload" in refused(workload="gpu_bandwidth")
     assert "workload" in refused(workload="nothing")
     assert any(name.startswith("spec.") for name in refused(spec={"sequence": "long"}))
+    assert "spec.hosts" in refused(spec={"hosts": 2})
+    assert "epochs" in refused(epochs=0)
+    assert "limits.models" in refused(limits={"models": ["Voodoo 2"]})
     assert "limits.host_ids" in refused(limits={"host_ids": [4711]})
     assert "limits.least_devices" in refused(limits={"least_devices": 4, "most_devices": 2})
     assert "batches" in refused(batches=[1, 2], global_batch=8)
@@ -345,9 +348,9 @@ def test_what_is_recommended_is_exactly_what_is_run(chassis: Chassis, boss: User
         strategies=["sharded"],
         batches=[3],
         limits={"host_ids": [host.pk], "least_devices": 2},
-        spec={"compile": True, "accumulation": 2, "loader_workers": 5},
+        spec={"compile": True, "accumulation": 2, "loader_workers": 5, "cores": 8},
     ).json()["candidates"][0]
-    assert best["variant"] == "FP16, sharded, batch 3 a GPU, 2 batches a step, compiled, 5 loaders"
+    assert best["variant"] == "FP16, sharded, batch 3 a GPU, 2 batches a step, compiled, 5 loaders, 8 cores"
     body = {name: best[name] for name in ("spec", "composition", "title")} | {"executor": "simulated"}
     made = browser(boss).post(
         reverse("api:recommendation_run"), json.dumps(body), content_type="application/json"
