@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from typing import Any
+from uuid import UUID
 
 from django.urls import path
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema, inline_serializer
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema, inline_serializer
 from rest_framework import serializers
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
@@ -19,11 +20,13 @@ from accounts.access import person_of, require_composer
 from accounts.audit.actions import Action
 from accounts.declaration import declare
 from benchmarks.deploy.deployment import MAX_REQUEST_BYTES
-from benchmarks.deploy.services import deployment_create, tuning_create
+from benchmarks.deploy.services import deployment_create, host_topology, tuning_create
 from benchmarks.deploy.short_form import EXAMPLE
 from benchmarks.model import prediction_json
+from benchmarks.model.infragraph import infragraph
 from core.api.fields import IDEMPOTENCY_KEY, idempotency_key
-from core.api.requests import problem, refuse_parameters
+from core.api.requests import problem, refuse_parameters, strict_schema
+from core.errors import Invalid
 
 
 class DeploymentRequestParser(BaseParser):
@@ -158,6 +161,27 @@ class DeploymentTuning(APIView):
         return Response({"sweep": sweep.pk, "request": json.loads(text)}, status=202)
 
 
+class HostInfraGraph(APIView):
+    """A host with what is attached to it, for other tools."""
+
+    @strict_schema(
+        operation_id="benchmarks_hosts_infragraph",
+        parameters=[OpenApiParameter("plan", OpenApiTypes.UUID, description="As after this plan, not as now")],
+        responses=OpenApiTypes.OBJECT,
+    )
+    def get(self, request: Request, pk: int) -> Response:
+        """Read a host with its devices as InfraGraph.
+
+        An `Infrastructure`, which its versions from 3 on take: its own GPUs, and what is attached to it.
+        """
+        text = request.query_params.get("plan", "")
+        try:
+            plan = UUID(text) if text else None
+        except ValueError as error:
+            raise Invalid("'plan' is no id.", errors={"plan": "Give the id of a plan."}) from error
+        return Response(infragraph(host_topology(person_of(request), pk, plan)))
+
+
 def _text_of(request: Request) -> str:
     body: Any = request.data
     return body.decode("utf-8", "replace") if isinstance(body, bytes) else ""
@@ -165,5 +189,6 @@ def _text_of(request: Request) -> str:
 
 urlpatterns = [
     path("benchmarks/deployments/", Deployments.as_view(), name="deployments"),
+    path("benchmarks/hosts/<int:pk>/infragraph/", HostInfraGraph.as_view(), name="host_infragraph"),
     path("benchmarks/deployments/tune/", DeploymentTuning.as_view(), name="deployment_tuning"),
 ]

@@ -176,8 +176,8 @@ def _fact_sentence(build: PytorchBuild, *, gpus: bool) -> str:
     if not gpus:
         return ""
     return _(
-        "PyTorch {version} brings CUDA {cuda}, which needs driver {driver} or newer, and has code for compute capability "
-        "{capabilities}. Sources: {source}.",
+        "PyTorch {version} brings CUDA {cuda}, which needs driver {driver} or newer, and has code for compute "
+        "capability {capabilities}. Sources: {source}.",
         version=build.version,
         cuda=build.cuda,
         driver=build.driver,

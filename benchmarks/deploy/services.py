@@ -7,10 +7,12 @@ from typing import Final
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, audit_record
 from accounts.models import User
+from accounts.visibility import visible_or_404
 from benchmarks.deploy.bases import TargetFacts, architecture_of
 from benchmarks.deploy.deployment import MODAK_TRAINING, Deployment, deploy
 from benchmarks.deploy.request import DeploymentTarget
@@ -33,6 +35,8 @@ from core.text import parse_id
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import latest_report
 from fabric.inventory.models import Device, Host, HostPort
+from fabric.operations.models import Plan
+from fabric.plans.rules import DesiredState
 
 TUNING_TITLE: Final = "Tuning of"
 
@@ -168,6 +172,22 @@ def _target_composition(person: User, place: DeploymentTarget) -> Composition:
     if not seen:
         raise NotFound(_("There is no such host, device or host port."))
     return composition
+
+
+def host_topology(person: User, host: int, plan: UUID | None = None) -> Topology:
+    """Return a host with all that is attached to it, now or after a plan, as far as the person sees it.
+
+    Raises NotFound.
+    """
+    composition = _host_composition(person, str(visible_or_404(Host.objects.all(), person, host, "host").pk))
+    if plan is not None:
+        wanted = DesiredState.from_json(visible_or_404(Plan.objects.all(), person, plan, "plan").wanted).attachments
+        ports = set(HostPort.objects.visible_to(person).filter(host=host).values_list("pk", flat=True))
+        seen = set(Device.objects.visible_to(person).filter(pk__in=wanted).values_list("pk", flat=True))
+        kept = {pk: port for pk, port in composition.devices.items() if pk not in wanted}
+        more = {pk: port for pk, port in wanted.items() if port in ports and pk in seen and port is not None}
+        composition = replace(composition, devices=kept | more)
+    return composition_topology(composition)
 
 
 def _host_composition(person: User, name: str) -> Composition:

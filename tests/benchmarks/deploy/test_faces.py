@@ -14,6 +14,7 @@ from benchmarks.deploy.request import DeploymentTarget
 from benchmarks.deploy.services import target_topology
 from core.errors import NotFound
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
+from fabric.operations.models import Plan
 from tests.benchmarks.deploy.requests import MODAK, SHORT, changed
 
 pytestmark = pytest.mark.django_db
@@ -106,6 +107,30 @@ def test_what_somebody_may_not_see_is_no_place_for_them(host: Host) -> None:
     ):
         with pytest.raises(NotFound):
             target_topology(stranger, place)
+
+
+def test_a_host_is_exported_as_infragraph_as_it_is_or_as_after_a_plan(client: Client, host: Host) -> None:
+    address = f"/api/v1/benchmarks/hosts/{host.pk}/infragraph/"
+
+    def gpus(**query: str) -> int:
+        found = client.get(address, query).json()
+        return sum(one["count"] for one in found["instances"] if "v100" in one["name"])
+
+    assert gpus() == 2
+    tenant = Tenant.objects.get(name=host.host_ports.get().tenant.name)
+    device = Device.objects.get(name="GPU 1")
+    plan = Plan.objects.create(title="Detach", tenant=tenant, wanted={"attachments": {str(device.pk): None}})
+    assert gpus(plan=str(plan.pk)) == 1
+    Device.objects.filter(pk=device.pk).update(host_port=None)
+    back = {"attachments": {str(device.pk): host.host_ports.get().pk}}
+    plan = Plan.objects.create(title="Attach", tenant=tenant, wanted=back)
+    assert (gpus(), gpus(plan=str(plan.pk))) == (1, 2)
+    others = Plan.objects.create(title="Theirs", tenant=Tenant.objects.create(name="Elsewhere"), wanted=back)
+    assert client.get(address, {"plan": str(others.pk)}).status_code == 404
+    assert client.get(address, {"plan": "x"}).status_code == 400
+    stranger = User.objects.create_user("mallory", tenant=others.tenant)
+    client.force_login(stranger)
+    assert client.get(address).status_code == 404
 
 
 def test_the_page_shows_what_a_request_comes_to(client: Client, host: Host) -> None:
