@@ -31,9 +31,9 @@ class DeviceDatasheet:
     """A processor by its data sheet. `half` and `brain` are the rates in fp16 and bf16, `memory_rate` bytes a second.
 
     `tf32`: the rate of fp32 convolutions, which cuDNN rounds to TF32 where there are units for it; else `single`.
-    `nvlink` is the sum both ways of all its NVLinks, 0 for none. `limited`: the time that a card's power limit adds
-    against a boost clock that it does not hold (assumed). `doubt`: the relative uncertainty (of the logarithm) of its
-    efficiency against the one fitted to the V100.
+    `nvlink` is the sum both ways of all its NVLinks, 0 for none. `limited`: the time that it takes longer than its data
+    sheet says against a V100's: it does not hold its boost clock, or kernels do not fill it (assumed). `doubt`: the
+    relative uncertainty (of the logarithm) of its efficiency against the one fitted to the V100.
     """
 
     name: str
@@ -86,15 +86,27 @@ _DATASHEETS = (
     _gpu_datasheet("V100-PCIE", (14, 112, 14), (900, 16), 250, "NVIDIA V100 data sheet", doubt=0.03),
     _gpu_datasheet("P100-SXM2", (10.6, 21.2, 10.6), (732, 16), 300, "NVIDIA P100 data sheet", nvlink=160, doubt=0.35),
     _gpu_datasheet("P100-PCIE", (9.3, 18.7, 9.3), (732, 16), 250, "NVIDIA P100 data sheet", doubt=0.35),
-    _gpu_datasheet("K80", (4.37, 4.37, 4.37), (240, 12), 150, "NVIDIA K80 data sheet, one of its two GPUs", doubt=0.45),
-    _gpu_datasheet("A100-SXM", (19.5, 312, 312), (1555, 40), 400, _AMPERE, tf32=156, nvlink=600),
-    _gpu_datasheet("A100-PCIE", (19.5, 312, 312), (1555, 40), 250, _AMPERE, tf32=156, limited=1.1),
-    _gpu_datasheet("H100-PCIE", (51, 756, 756), (2000, 80), 350, _HOPPER, tf32=378, limited=1.1, doubt=0.4),
-    _gpu_datasheet("H100", (67, 989, 989), (3350, 80), 700, _HOPPER, tf32=494, nvlink=900, doubt=0.4),
+    _gpu_datasheet(
+        "K80", (4.37, 4.37, 4.37), (240, 12), 150, "NVIDIA K80 data sheet, one of its two GPUs", limited=1.5, doubt=0.45
+    ),
+    _gpu_datasheet("A100-SXM", (19.5, 312, 312), (1555, 40), 400, _AMPERE, tf32=156, nvlink=600, limited=1.15),
+    _gpu_datasheet("A100-PCIE", (19.5, 312, 312), (1555, 40), 250, _AMPERE, tf32=156, limited=1.25),
+    _gpu_datasheet("H100-PCIE", (51, 756, 756), (2000, 80), 350, _HOPPER, tf32=378, limited=1.4, doubt=0.4),
+    _gpu_datasheet("H100", (67, 989, 989), (3350, 80), 700, _HOPPER, tf32=494, nvlink=900, limited=1.35, doubt=0.4),
     _gpu_datasheet(
         "GH200", (67, 989, 989), (4000, 96), 700, "NVIDIA GH200 data sheet", tf32=494, nvlink=900, doubt=0.4
     ),
-    _gpu_datasheet("H200", (67, 989, 989), (4800, 141), 700, "NVIDIA H200 data sheet", tf32=494, nvlink=900, doubt=0.4),
+    _gpu_datasheet(
+        "H200",
+        (67, 989, 989),
+        (4800, 141),
+        700,
+        "NVIDIA H200 data sheet",
+        tf32=494,
+        nvlink=900,
+        limited=1.35,
+        doubt=0.4,
+    ),
 )
 UNKNOWN_DEVICE = _gpu_datasheet(
     "other", (14, 112, 14), (900, 16), 250, "no data sheet known: as a V100-PCIE", doubt=0.8
@@ -255,7 +267,7 @@ def _model_parameters() -> tuple[ModelParameter, ...]:
         one("single", 0.55, 0.3, "share of the fp32 peak rate that matrix products reach"),
         one("conv_half", 0.3, 0.4, "share of the fp16, bf16 or TF32 peak rate that convolutions reach"),
         one("conv_single", 0.65, 0.25, "share of the fp32 peak rate that convolutions reach"),
-        one("winograd", 1.9, 0.2, "times the fp32 rate of 3x3 convolutions of stride 1: Winograd saves products"),
+        one("winograd", 2.25, 0.2, "times the fp32 rate of 3x3 convolutions of stride 1: Winograd F(2x2, 3x3)"),
         one("memory", 0.75, 0.3, "share of the memory's rate that other operations reach"),
         one("stack", 1.0, 0.17, "time of a device against the published rates: this site's software and clocks"),
         one("loaders", 1.0, 0.35, "time of this site's cores to prepare samples against the published hosts'"),
