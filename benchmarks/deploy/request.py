@@ -11,7 +11,7 @@ from benchmarks.deploy.bases import Architecture
 from benchmarks.deploy.quoting import UnsafeError, refuse_control_characters
 from benchmarks.deploy.redaction import escape_pointer
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of, workload_of
-from benchmarks.workloads.definitions import SpecError
+from benchmarks.workloads.validation import SpecError
 from core.language import _
 from hostwire.training import Spec
 

@@ -12,7 +12,7 @@ import msgspec
 from benchmarks.recommend.model_names import is_known_model, matching_models, near_models, pool_models
 from benchmarks.recommend.pool import RecommendationPool
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
-from benchmarks.workloads.definitions import SpecError
+from benchmarks.workloads.validation import SpecError
 from core.errors import Invalid
 from core.language import _, gettext_noop, joined
 from hostwire.training import Precision, Spec, Strategy

@@ -12,7 +12,7 @@ from benchmarks.runs.requests import RunRequest
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.services import run_create
 from benchmarks.workloads.catalogue import workload_of
-from benchmarks.workloads.definitions import SpecError, validate_spec
+from benchmarks.workloads.validation import SpecError, validate_spec
 from core.errors import Invalid
 from core.language import _
 from fabric.operations.models import Plan

@@ -19,7 +19,8 @@ from benchmarks.runs.rules import Composition, HostShare
 from benchmarks.runs.services import default_title
 from benchmarks.runs.topology import composition_topology, recorded_topology
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
-from benchmarks.workloads.definitions import COMMON_PARAMETERS, SpecError, Workload, WorkloadParameter
+from benchmarks.workloads.definitions import COMMON_PARAMETERS, Workload, WorkloadParameter
+from benchmarks.workloads.validation import SpecError
 from core.errors import FalconWebError, Invalid, RuleViolation
 from core.language import _, joined
 from core.text import parse_id

@@ -16,7 +16,8 @@ from benchmarks.runs.models import Run
 from benchmarks.runs.rules import Composition, HostShare, rank_counts
 from benchmarks.runs.topology import composition_topology, current_own_drive
 from benchmarks.workloads.catalogue import spec_of, workload_of
-from benchmarks.workloads.definitions import SpecError, Workload, validate_spec
+from benchmarks.workloads.definitions import Workload
+from benchmarks.workloads.validation import SpecError, validate_spec
 from core.errors import Conflict, Forbidden, Invalid, NotFound, RuleViolation
 from core.language import _, join_words, joined
 from fabric.agents.models import HostAgent

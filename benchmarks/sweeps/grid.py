@@ -33,7 +33,8 @@ from benchmarks.sweeps.placement import (
     composition_key,
 )
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
-from benchmarks.workloads.definitions import Preset, SpecError
+from benchmarks.workloads.definitions import Preset
+from benchmarks.workloads.validation import SpecError
 from core.errors import Invalid
 from core.language import _, gettext_noop, join_words, joined
 from hostwire.training import Executor, Option, Precision, Spec, Strategy

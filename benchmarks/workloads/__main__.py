@@ -7,7 +7,7 @@ import sys
 import msgspec
 
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
-from benchmarks.workloads.definitions import SpecError
+from benchmarks.workloads.validation import SpecError
 
 USAGE = f"python -m benchmarks.workloads NAME PRESET [field=value ...]\nNames: {', '.join(CATALOGUE)}."
 

@@ -20,13 +20,12 @@ from benchmarks.workloads.definitions import (
     MOST_BYTES,
     WIDTH,
     Preset,
-    SpecError,
     Workload,
     classes_parameter,
     image_parameter,
-    spec_of_workload,
     transformer_parameters,
 )
+from benchmarks.workloads.validation import SpecError, spec_of_workload
 from core.language import _, gettext_noop
 from hostwire.training import Spec
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from benchmarks.workloads.consistency import inconsistencies
-from core.language import _, gettext_noop, joined
+from core.language import gettext_noop
 from hostwire.training import Option, Precision, Spec, Strategy
 
 Preset = Literal["tiny", "paper", "custom"]
@@ -300,126 +297,3 @@ def transformer_parameters(*, layers: int, hidden: int, heads: int) -> tuple[Wor
         WorkloadParameter("heads", gettext_noop("Heads"), heads, most=128),
         VOCABULARY,
     )
-
-
-MAX_COMMAND_LENGTH = 4096
-
-
-class SpecError(ValueError):
-    """A specification was refused: `errors` has a sentence for each field, 'options.image' for an option."""
-
-    def __init__(self, errors: Mapping[str, str]) -> None:
-        self.errors = dict(errors)
-        super().__init__(joined(self.errors.values()))
-
-
-def spec_of_workload(workload: Workload, preset: str, given: Mapping[str, Any]) -> Spec:
-    """Return the Spec of a preset with `given` values in its place; every option of the workload is filled in.
-
-    `given` has fields of Spec by name; options are in 'options' or under their own names, as a form sends them.
-    Raises SpecError with `errors` by field: 'batch', 'image' or 'options.image' as it was given.
-    """
-    errors: dict[str, str] = {}
-    fields: dict[str, Any] = {parameter.name: parameter.default for parameter in COMMON_PARAMETERS}
-    options: dict[str, Any] = {parameter.name: parameter.default for parameter in workload.parameters}
-    start = dict(workload.presets.get(preset, {}))
-    options.update(start.pop("options", {}))  # type: ignore[call-overload]  # a mapping of options
-    fields.update(start)
-    command = fields.pop("command", ())
-    values = dict(given)
-    nested = values.pop("options", {})
-    if not isinstance(nested, Mapping):
-        errors["options"] = _("Options are an object of names and values.")
-        nested = {}
-    if values.pop("workload", workload.name) != workload.name:
-        errors["workload"] = _("This is the specification of {workload}.", workload=workload.name)
-    if values.pop("framework", "pytorch") != "pytorch":
-        errors["framework"] = _("Only pytorch runs here.")
-    if "command" in values:
-        command = _parse_command(values.pop("command"), errors)
-    common = {parameter.name: parameter for parameter in COMMON_PARAMETERS}
-    own = {parameter.name: parameter for parameter in workload.parameters}
-    for name, value in values.items():
-        if name in own:
-            options[name] = _parameter_value(own[name], value, name, errors)
-        elif name in common:
-            fields[name] = _parameter_value(common[name], value, name, errors)
-        else:
-            errors[name] = _("{workload} has no parameter '{name}'.", workload=_(workload.title), name=name)
-    for name, value in nested.items():
-        if name in own:
-            options[name] = _parameter_value(own[name], value, f"options.{name}", errors)
-        else:
-            names = ", ".join(own) or _("none")
-            errors[f"options.{name}"] = _(
-                "{workload} has no option '{name}'; its options are: {names}.",
-                workload=_(workload.title),
-                name=name,
-                names=names,
-            )
-    if errors:
-        raise SpecError(errors)
-    return validate_spec(
-        workload, Spec(workload=workload.name, framework="pytorch", options=options, command=tuple(command), **fields)
-    )
-
-
-def validate_spec(workload: Workload, spec: Spec) -> Spec:
-    """Return the spec. Raises SpecError if its fields are inconsistent."""
-    if errors := inconsistencies(workload, spec):
-        raise SpecError(errors)
-    return spec
-
-
-def _parameter_value(parameter: WorkloadParameter, value: Any, field: str, errors: dict[str, str]) -> Any:
-    """Return the value converted to the parameter's type, also from text; else record its error."""
-    if parameter.choices:
-        for choice in parameter.choices:
-            if value == choice and isinstance(value, bool) == isinstance(choice, bool):
-                return choice
-            if isinstance(value, str) and value.strip().lower() == str(choice).lower():
-                return choice
-        names = ", ".join(str(choice).lower() for choice in parameter.choices)
-        errors[field] = _("{parameter} is one of: {names}.", parameter=_(parameter.label), names=names)
-        return parameter.default
-    fractional = isinstance(parameter.default, float)
-    number = _parse_number(value)
-    is_wrong_kind = number is None or (not fractional and number != int(number))
-    is_least = fractional and number == parameter.least
-    if number is None or is_wrong_kind or is_least or not parameter.least <= number <= parameter.most:
-        named = {"parameter": _(parameter.label), "least": parameter.least, "most": parameter.most}
-        errors[field] = (
-            _("{parameter} is a number above {least} and up to {most}.", **named)
-            if fractional
-            else _("{parameter} is a whole number from {least} to {most}.", **named)
-        )
-        return parameter.default
-    return float(number) if fractional else int(number)
-
-
-def _parse_number(value: Any) -> float | int | None:
-    if isinstance(value, bool):
-        return None
-    try:
-        number = float(value) if not isinstance(value, int) else value
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if isinstance(number, int) or math.isfinite(number) else None
-
-
-def _parse_command(value: Any, errors: dict[str, str]) -> tuple[str, ...]:
-    """Return the words of a command that is given as one line of a shell or as a list of words."""
-    words: list[str] = []
-    if isinstance(value, str):
-        try:
-            words = shlex.split(value)
-        except ValueError as wrong:
-            errors["command"] = _("The command cannot be split into words: {reason}.", reason=str(wrong).lower())
-            return ()
-    elif isinstance(value, list | tuple) and all(isinstance(word, str) for word in value):
-        words = list(value)
-    else:
-        errors["command"] = _("The command is one line, or a list of words.")
-    if any("\0" in word for word in words) or sum(map(len, words)) > MAX_COMMAND_LENGTH:
-        errors["command"] = _("A command has up to {most} characters, none of them NUL.", most=MAX_COMMAND_LENGTH)
-    return tuple(words)

@@ -311,8 +311,8 @@ def make_lab() -> Lab:
         clients[name].force_login(person)
     arguments: dict[str, list[object]] = {
         "chassis": [chassis.pk], "series": [chassis.pk], "readings": [chassis.pk], "device": [device.pk],
-        "host": [host_port.host_id], "host_infragraph": [host_port.host_id], "operation": [operation.pk], "port": [device.slot.port_id if device.slot else 0],
-        "drawer": [drawer.pk], "slot": [device.slot_id],
+        "host": [host_port.host_id], "host_infragraph": [host_port.host_id], "operation": [operation.pk],
+        "port": [device.slot.port_id if device.slot else 0], "drawer": [drawer.pk], "slot": [device.slot_id],
     }  # fmt: skip
     arguments |= {
         name: [chassis.pk]

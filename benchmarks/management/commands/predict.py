@@ -28,7 +28,7 @@ from benchmarks.model.observations import judge_left_out, judge_observations
 from benchmarks.model.reports import held_out_text, observation_json, observations_text, paper_text
 from benchmarks.model.topology import Topology
 from benchmarks.workloads.catalogue import spec_of
-from benchmarks.workloads.definitions import SpecError
+from benchmarks.workloads.validation import SpecError
 from core.commands import ExitCodeCommand
 from hostwire.training import Spec
 
@@ -131,11 +131,13 @@ class Command(ExitCodeCommand):
         return self.read_topology_file(options["topology"])
 
     def read_topology_file(self, name: str) -> Topology:
+        return read_topology(self.read_file(name))
+
+    def read_file(self, name: str) -> bytes:
         try:
-            text = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+            return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         except OSError as error:
             self.stop(USAGE, f"{name} cannot be read: {error.strerror or error}.")
-        return read_topology(text)
 
     def settings_given(self, given: list[str]) -> dict[str, str]:
         settings = {}

@@ -15,7 +15,7 @@ from benchmarks.simulation.chakra import TraceError, read_trace
 from benchmarks.simulation.comparison import compare
 from benchmarks.simulation.reports import comparison_json, comparison_text, simulation_text, trace_text
 from benchmarks.simulation.trace import simulate_trace
-from benchmarks.workloads.definitions import SpecError
+from benchmarks.workloads.validation import SpecError
 
 EXIT_CODES = """\
 exit codes:

@@ -20,7 +20,7 @@ from benchmarks.runs.rules import Composition, HostShare, held_key, rank_counts
 from benchmarks.runs.services import run_create
 from benchmarks.runs.topology import gpu_labels, recorded_topology
 from benchmarks.workloads.catalogue import spec_of
-from benchmarks.workloads.definitions import SpecError
+from benchmarks.workloads.validation import SpecError
 from core.errors import Invalid, NotFound
 from fabric.agents.services import agent_register, report_store
 from fabric.inventory.models import Host

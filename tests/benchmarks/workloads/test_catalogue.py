@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of, workload_of
-from benchmarks.workloads.definitions import COMMON_PARAMETERS, SpecError
+from benchmarks.workloads.definitions import COMMON_PARAMETERS
+from benchmarks.workloads.validation import SpecError
 from hostwire.training import Spec
 
 HOME = Path(__file__).resolve().parents[3]
