@@ -42,7 +42,8 @@ class Figure:
 class PaperStudy:
     """The published experiment's cells and BERT-large's variants by one belief: figures by workload and configuration.
 
-    Each figure is a pair of arrays: at the draws' centre (one), and of all draws.
+    Each figure is a pair of arrays: one value for each cell, and draws by cells. Steps and traffic are medians, as in a
+    prediction; shares and whole trainings are those of the most probable parameters.
     """
 
     def __init__(self, belief: Belief) -> None:

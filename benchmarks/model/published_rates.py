@@ -25,7 +25,7 @@ class PublishedRate:
     samples: float
     source: str
     rounding: float = 0.0  # relative standard deviation of what the figure is rounded to
-    channels_last: bool = False
+    channels_last: bool = False  # of convolutions: assumed where a release became much faster
     includes_loader: bool = False  # fed by PyTorch's loader; else by the source's own
 
 

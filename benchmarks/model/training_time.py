@@ -35,7 +35,7 @@ FORWARD = 1 / 3  # of a batch's computation, all that a validation does
 
 @dataclass(frozen=True)
 class TrainingTimes:
-    """Seconds of whole trainings and their parts, draws by cells; `pauses` counts checkpoints and validations."""
+    """Seconds of whole trainings and their parts, draws by cells."""
 
     total: Floats
     cold: Floats  # what the first pass takes longer
@@ -56,7 +56,7 @@ class TrainingTimes:
 def training_times(logs: Floats, cells: Sequence[Cell]) -> TrainingTimes:
     """Return the times of trainings with the data set, the epochs and the checkpoints of the published runs."""
     warm, cold = [], []
-    facts = np.zeros((6, len(cells)))  # steps an epoch, epochs, reads, checkpoint's seconds, their number, samples
+    facts = np.zeros((7, len(cells)))
     for column, (spec, topology) in enumerate(cells):
         data, costs = DATA_SETS.get(spec.workload, DEFAULT_DATA_SET), costs_of(spec)
         drive, link = drive_datasheet(topology.storage.model), storage_link_rate(topology)
@@ -75,17 +75,15 @@ def training_times(logs: Floats, cells: Sequence[Cell]) -> TrainingTimes:
             saved / min(drive.write_rate, link),
             max(1.0, steps_each * data.epochs / every),
             data.validation / spec.global_batch,
+            1.0 if data.checkpoint_steps else data.epochs,
         )
-    steps, epochs, reads, saving, checkpoints, validated = facts
+    steps, epochs, reads, saving, checkpoints, validated, validations = facts
     columns = feature_columns(warm)
     usual, first = step_times(logs, columns), step_times(logs, feature_columns(cold))
     # A mosaic of four reads the whole set within the first quarter of a pass.
     slower = np.maximum(first.step - usual.step, 0.0) * steps / reads
     checkpoint = saving / np.exp(logs[:, PARAMETER_INDEX["storage"], None])
     forward = np.maximum(FORWARD * usual.compute, usual.input) * validated
-    validations = np.where(
-        [DATA_SETS.get(spec.workload, DEFAULT_DATA_SET).checkpoint_steps > 0 for spec, _ in cells], 1.0, epochs
-    )
     total = usual.step * steps * epochs + slower + checkpoint * checkpoints + forward * validations
     read = meter_readings(usual, columns)
     stepping = usual.step * steps * epochs / total
