@@ -115,9 +115,10 @@ def test_a_load_that_makes_no_sense_is_ignored(falcon: SimulatorProcess, root: P
 def test_the_hosts_own_gpus_and_meters_follow_too(
     falcon: SimulatorProcess, root: Path, somebody: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    local = {"address": "0000:10:00.0", "share": 1.0, "memory_share": 0.5, "to_device": 3 * GIGA}
+    # Kernels that wait for a link: the GPU is in use, and its memory idle for most of the time.
+    local = {"address": "0000:10:00.0", "share": 1.0, "memory_share": 0.5, "memory_busy": 0.2, "to_device": 3 * GIGA}
     assert falcon.process.poll() is None
-    file = ask(root, somebody.pid, local, cpu_share=0.5, memory_bytes=100 * 2**30, disk_read=GIGA)
+    file = ask(root, somebody.pid, local, cpu_share=0.5, memory_bytes=100 * 2**30, disk_read=GIGA, disk_write=GIGA)
     monkeypatch.setenv("AGENT_ROOT", str(root / "node-a"))
     nvml.nvmlInit()
     handle = root / "node-a/gpus/0000:10:00.0.json"
@@ -130,12 +131,16 @@ def test_the_hosts_own_gpus_and_meters_follow_too(
     eventually(received, lambda kilobytes: kilobytes == 3_000_000)
     assert nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_TX_BYTES) == 0
     assert nvml.nvmlDeviceGetPowerUsage(handle) == 250_000
+    used = nvml.nvmlDeviceGetUtilizationRates(handle)
+    assert (used.gpu, used.memory) == (100, 20)
     proc = root / "node-a/proc"
     eventually(lambda: (received(), (proc / "meminfo").read_text())[1], lambda said: int(said.split()[4]) < 654 * 2**20)
-    sectors = int((proc / "diskstats").read_text().split()[5])
-    eventually(
-        lambda: (received(), int((proc / "diskstats").read_text().split()[5]))[1], lambda now: now > sectors + 10**7
-    )
+    for sectors in (5, 9):  # read, written
+        before = int((proc / "diskstats").read_text().split()[sectors])
+        eventually(
+            lambda field=sectors: (received(), int((proc / "diskstats").read_text().split()[field]))[1],  # type: ignore[misc]
+            lambda now, before=before: now > before + 10**7,  # type: ignore[misc]
+        )
     assert (root / "node-a/speed").read_text() == "20\n"
     falcon.set_speed(10)
     eventually((root / "node-a/speed").read_text, lambda said: said == "10\n")
