@@ -163,6 +163,16 @@ def test_a_checkpoint_of_another_training_is_refused_and_none_leaves_the_folder(
         msgspec.convert({"workload": "mnist_cnn", "resume_from": "../../etc"}, Spec)
 
 
+@pytest.mark.process
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "steps"), [("mnist_cnn", 300), ("resnet50", 150)])
+def test_networks_learn_from_the_files(ran: Ran, name: str, steps: int) -> None:
+    given = {"samples": 2048, "steps": steps, "validate_every": steps, "batch": 16}
+    outcome = ran(spec_of(name, "tiny", given))
+    assert outcome.code == 0, outcome.log
+    assert outcome.result.values["accuracy"] > 0.3  # of ten classes
+
+
 # Real runs.
 def with_files(**given: Any) -> Spec:
     return spec_of("mnist_cnn", "tiny", {"samples": 128, "steps": 6, **given})
