@@ -288,7 +288,7 @@ class RunViewSet(ResourceViewSet):
         parameters=[IDEMPOTENCY_KEY],
     )
     def resume(self, run: Run, values: dict[str, Any]) -> Run:
-        """Request a run, in your name, that goes on from the checkpoint of a halted one; `Location` is that of it."""
+        """Request a run that continues a halted one at its checkpoint; `Location` is that of it."""
         return run_resume(person=self.person, run=run, idempotency_key=idempotency_key(self.request))
 
     @command(

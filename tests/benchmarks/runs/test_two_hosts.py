@@ -190,6 +190,7 @@ def test_where_the_second_host_refuses_nothing_is_left_running(lab: TwoHosts) ->
     assert ended(other).state == "cancelled"
 
 
+@pytest.mark.nightly
 def test_a_host_that_is_lost_ends_the_run_on_the_other(lab: TwoHosts) -> None:
     run = until(lab.train(lab.both, **ENDLESS), lambda one: one.steps_done > 0)
     lab.second_agent.kill()
