@@ -130,7 +130,7 @@ def _command_lines(request: DeploymentRequest, launch: LaunchCommand, scheduler:
         f'job="{JOB_NUMBERS[scheduler]}"', f"port=$(({FIRST_PORT} + ${{job%%[!0-9]*}} % {PORT_COUNT}))",
     ]  # fmt: skip
     if nodes == 1:
-        meeting = '--master-addr=127.0.0.1 --master-port="$port"'
+        meeting = '--master_addr=127.0.0.1 --master_port="$port"'
         return [*RENDEZVOUS_COMMENT, *port, f"{inside} {shell_words(before)} {meeting} {shell_words(after)}"]
     heads = {
         "slurm": 'head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
@@ -142,7 +142,7 @@ def _command_lines(request: DeploymentRequest, launch: LaunchCommand, scheduler:
     }
     # Each node finds its own number: torchrun takes options from variables PET_NAME.
     numbered = f"""bash -c 'PET_NODE_RANK="${NODE_RANKS[scheduler]}" exec "$@"' node"""
-    meeting = '--master-addr="$head" --master-port="$port"'
+    meeting = '--master_addr="$head" --master_port="$port"'
     return [
         *RENDEZVOUS_COMMENT, *port, heads[scheduler],
         f"{launchers[scheduler]} {numbered} {inside} {shell_words(before)} {meeting} {shell_words(after)}",
@@ -245,7 +245,8 @@ def _unfilled_options(request: DeploymentRequest, spec: Spec) -> tuple[str, ...]
 def torchrun_words(launch: LaunchCommand, nodes: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the words of torchrun before and after its rendezvous options."""
     command = launch.words[1:]
-    before = (f"--nnodes={nodes}", f"--nproc-per-node={launch.processes}")
+    # Underscores: releases before 2.0 know no hyphens.
+    before = (f"--nnodes={nodes}", f"--nproc_per_node={launch.processes}")
     if command[:1] == ("-m",) and len(command) > 1:
         return ("torchrun", *before), ("-m", *command[1:])
     if command and not command[0].startswith("-"):

@@ -103,9 +103,9 @@ def _grid_of(person: User, made: Deployment) -> SweepGrid:
 
 
 def tuning_of(sweep: Sweep) -> Tuning:
-    """Return what a sweep says of the best setting; raises Invalid for one of several workloads or devices."""
+    """Return what a sweep says of the best setting; raises Invalid for one that compares more."""
     grid = SweepGrid.from_json(sweep.grid)
-    if len(grid.workload) != 1 or len(grid.count) != 1:
+    if len(grid.workload) != 1 or len(grid.count) != 1 or grid.batch_of != "device":
         raise Invalid(_("This sweep compares more than settings: it tunes no job."))
     points = point_list(sweep)
     varied = [name for name in TUNED_FIELDS if len(getattr(grid, name)) > 1]

@@ -117,7 +117,7 @@ def test_a_host_is_exported_as_infragraph_as_it_is_or_as_after_a_plan(client: Cl
         return sum(one["count"] for one in found["instances"] if "v100" in one["name"])
 
     assert gpus() == 2
-    tenant = Tenant.objects.get(name=host.host_ports.get().tenant.name)
+    tenant = Tenant.objects.get(host_ports__host=host)
     device = Device.objects.get(name="GPU 1")
     plan = Plan.objects.create(title="Detach", tenant=tenant, wanted={"attachments": {str(device.pk): None}})
     assert gpus(plan=str(plan.pk)) == 1

@@ -187,7 +187,7 @@ def test_a_v100_has_no_bf16() -> None:
 
 def test_all_gpus_of_a_place_are_taken_where_no_number_is_named() -> None:
     found = made(changed(SHORT, "/gpus", None))
-    assert "--nproc-per-node=8" in text_of(found, "slurm")
+    assert "--nproc_per_node=8" in text_of(found, "slurm")
     assert any("All 8 GPUs" in one for one in found.reasons)
 
 

@@ -157,14 +157,14 @@ def test_a_script_fails_as_its_command_does(tmp_path: Path) -> None:
 
 def test_torchrun_begins_a_process_for_each_gpu() -> None:
     slurm = text_of(made(SHORT), "slurm")
-    meeting = '--master-addr=127.0.0.1 --master-port="$port"'
-    assert f"torchrun --nnodes=1 --nproc-per-node=4 {meeting} train.py" in slurm
+    meeting = '--master_addr=127.0.0.1 --master_port="$port"'
+    assert f"torchrun --nnodes=1 --nproc_per_node=4 {meeting} train.py" in slurm
     assert "#SBATCH --gres=gpu:4" in slurm
     assert "#SBATCH --cpus-per-task=40" in slurm
     two = text_of(made(changed(changed(SHORT, "/nodes", 2), "/command", "python -m train.it")), "slurm")
     assert "srun --ntasks=2 --ntasks-per-node=1" in two
     assert 'PET_NODE_RANK="$SLURM_PROCID"' in two
-    assert '--master-addr="$head" --master-port="$port" -m train.it' in two
+    assert '--master_addr="$head" --master_port="$port" -m train.it' in two
     assert "torchrun" not in text_of(made(changed(SHORT, "/gpus", 1)), "slurm")
     assert "--no-python python -u train.py" in text_of(made(changed(SHORT, "/command", "python -u train.py")), "slurm")
 
@@ -179,7 +179,7 @@ def test_no_script_opens_a_meeting_place_that_unpickles(request_: dict[str, Any]
 
 def test_two_jobs_on_a_node_have_ports_of_their_own(tmp_path: Path) -> None:
     script = bash("python train.py", gpus=2).replace("torchrun", "echo")
-    ports = {run(script, tmp_path, CONTAINER="").stdout.split("--master-port=")[1].split()[0] for _ in range(2)}
+    ports = {run(script, tmp_path, CONTAINER="").stdout.split("--master_port=")[1].split()[0] for _ in range(2)}
     assert len(ports) == 2
     assert all(20000 <= int(port) < 30000 for port in ports)
 

@@ -140,8 +140,9 @@ def test_a_tuning_of_another_job_or_of_somebody_else_is_refused(lab: Lab, member
 
     assert "tuned another workload" in refusal(str(sweep.pk))
     assert "the id of a sweep" in refusal("../../x")
-    several = Sweep.objects.create(title="T", requested_by_name="ada", grid={"workload": ["a", "b"]})
-    assert "it tunes no job" in refusal(str(several.pk))
+    for grid in ({"workload": ["a", "b"]}, {"workload": ["mnist_cnn"], "batch": [8, 16], "batch_of": "all"}):
+        other = Sweep.objects.create(title="T", requested_by_name="ada", grid=grid)
+        assert "it tunes no job" in refusal(str(other.pk))
     client.force_login(member)
     assert "no such sweep" in refusal(str(sweep.pk)).lower()
     assert tuning_of(sweep).total == 0
