@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from msgspec.structs import replace as replace_struct
 
 from benchmarks.deploy.bases import BaseChoice, TargetFacts, choose_base
-from benchmarks.deploy.containers import ContainerPlan, apptainer_definition, copies_source, dockerfile
+from benchmarks.deploy.containers import ContainerPlan, apptainer_definition, dockerfile
 from benchmarks.deploy.gains import (
     OptionEvaluation,
     OptionGain,
@@ -20,16 +20,17 @@ from benchmarks.deploy.gains import (
 )
 from benchmarks.deploy.job_files import LaunchCommand, job_script, launch_command, set_options
 from benchmarks.deploy.modak import read_modak
-from benchmarks.deploy.quoting import SHELL_OPERATORS, variable_references
+from benchmarks.deploy.quoting import variable_references
+from benchmarks.deploy.reasons import deployment_reasons
 from benchmarks.deploy.redaction import RedactedRequest, redact_secrets
 from benchmarks.deploy.request import SCHEDULERS, DeploymentRequest, DeploymentTarget, FieldNote, FieldNotes, Scheduler
 from benchmarks.deploy.short_form import read_short
 from benchmarks.deploy.tuning import Tuning
 from benchmarks.model.calibration import Observation
-from benchmarks.model.prediction import TERM_LABELS, Prediction
+from benchmarks.model.prediction import Prediction
 from benchmarks.model.topology import Topology
 from core.errors import FalconWebError, Invalid
-from core.language import _, _n, gettext_noop, joined
+from core.language import _, _n, gettext_noop
 from core.strict_json import InvalidDocument, loads_strict
 from hostwire.training import Spec
 
@@ -147,7 +148,7 @@ def deploy(
     facts = find_facts(request.place) if request.place is not None and topology is not None else TargetFacts()
     base = _container_base(request, launch, topology, facts)
     plan = ContainerPlan(request=request, base=base, compiles=spec is not None and spec.compile)
-    reasons += _reasons(plan, launch, weighed, read.taken)
+    reasons += deployment_reasons(plan, launch, weighed, read.taken)
     return Deployment(
         form=read.form,
         name=request.job.name,
@@ -322,118 +323,3 @@ def _deployment_files(plan: ContainerPlan, launch: LaunchCommand, secrets: Mappi
         for kind in dict.fromkeys(order)
         if texts.get(kind)
     ]  # fmt: skip
-
-
-def _reasons(
-    plan: ContainerPlan, launch: LaunchCommand, weighed: OptionEvaluation, taken: RedactedRequest
-) -> list[str]:
-    """Return the reasons for the contents of the files, a sentence each."""
-    request = plan.request
-    found: list[str] = [*_container_reasons(plan), _launch_reason(request, launch)]
-    if launch.threads:
-        reason = (
-            _("as requested")
-            if request.threads
-            else _("{cores} cores over {processes} processes", cores=launch.cores, processes=launch.processes)
-        )
-        found.append(_("OMP_NUM_THREADS is {threads}: {reason}.", threads=launch.threads, reason=reason))
-    if weighed.gains and launch.unfilled:
-        names = ", ".join(launch.unfilled)
-        found.append(
-            _(
-                "The command has no placeholder for {names}: set the values in your program, or write {{{unfilled}}} "
-                "into the command.",
-                names=names,
-                unfilled=launch.unfilled[0],
-            )
-        )
-    if weighed.does_not_fit:
-        found.append(_("The model predicts that it does not run: {reason}", reason=weighed.does_not_fit))
-    if weighed.prediction is not None:
-        found += [joined([_(TERM_LABELS[term.name]), term.why], ": ") for term in weighed.prediction.terms]
-        if request.job.nodes > 1:
-            found.append(_("Predictions cover one node: the model has no network between nodes."))
-    if any(SHELL_OPERATORS.search(one) for one in request.command):
-        found.append(
-            _("Shell operators in the command are passed as arguments: put a pipeline into a script, and run that.")
-        )
-    if copies_source(request):
-        found.append(
-            _("The source needs a secret: clone it into the folder 'source' before building; it is copied from there.")
-        )
-    if taken.names:
-        found.append(
-            _(
-                "Set {names} where you submit the job: the files do not contain the secrets.",
-                names=", ".join(taken.names),
-            )
-        )
-    found.append(_("With an empty CONTAINER the script runs without a container."))
-    return [one for one in found if one]
-
-
-def _container_reasons(plan: ContainerPlan) -> list[str]:
-    request, base = plan.request, plan.base
-    found: list[str]
-    if request.image:
-        found = [_("The container is based on {image}, as requested.", image=request.image)]
-    elif base.build is None:
-        found = [_("There is no container definition."), *base.reasons]
-    else:
-        found = [
-            _(
-                "The container is based on {image}, with PyTorch {version}.",
-                image=base.build.image,
-                version=base.version,
-            ),
-            *base.reasons,
-        ]
-    if plan.compiles:
-        found.append(
-            _("The container has a C++ compiler: torch.compile builds code when the job runs.")
-            if not request.image
-            else _("torch.compile needs a C++ compiler when the job runs: the image must have one.")
-        )
-    if request.is_trainer:
-        found.append(
-            _("Build the container in a checkout of FalconWeb: it copies the folders trainer and hostwire from there.")
-        )
-    return found
-
-
-def _launch_reason(request: DeploymentRequest, launch: LaunchCommand) -> str:
-    if launch.kind == "torchrun":
-        requested = request.job.processes
-        if request.job.nodes > 1:
-            started = _(
-                "torchrun starts {processes} processes on each of {nodes} nodes, one a GPU, and passes each its rank: "
-                "the program must use them (DistributedDataParallel).",
-                processes=launch.processes,
-                nodes=request.job.nodes,
-            )
-        else:
-            started = _(
-                "torchrun starts {processes} processes, one a GPU, and passes each its rank: the program must use them "
-                "(DistributedDataParallel).",
-                processes=launch.processes,
-            )
-        if not requested or requested == launch.processes:
-            return started
-        unused = _n(
-            "The {count} requested process a node is not started: each GPU has one.",
-            "The {count} requested processes a node are not started: each GPU has one.",
-            requested,
-        )
-        return joined([started, unused])
-    if launch.kind == "mpi":
-        return _("MPI starts {tasks} ranks on each node.", tasks=launch.tasks)
-    if request.is_trainer:
-        return _n(
-            "This site's trainer starts {count} process, and they meet at the loopback address alone.",
-            "This site's trainer starts {count} processes, and they meet at the loopback address alone.",
-            launch.processes,
-        )
-    several = (request.job.gpus or 0) * request.job.nodes > 1
-    if several:
-        return _("The command is started once, unchanged: it is not a Python program, and must use all GPUs by itself.")
-    return _("The command is started once, unchanged.")
