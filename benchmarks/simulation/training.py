@@ -44,7 +44,8 @@ class TrainingRun:
             self._facts = [device_datasheet(device.model) for device in self.accelerators]
             self._work = [gpu_work(spec, facts) for facts in self._facts]
         else:
-            threads = topology.cores if spec.threads == 0 else min(topology.cores, spec.threads * spec.devices)
+            there = min(topology.cores, spec.cores or topology.cores)
+            threads = there if spec.threads == 0 else min(there, spec.threads * spec.devices)
             self._facts = [UNKNOWN_DEVICE] * spec.devices
             self._work = [cpu_work(spec, max(1, threads) / spec.devices)] * spec.devices
         self._pace = [math.exp(self._random.gauss(0, c.DEVICE_SPREAD)) for _ in range(spec.devices)]
@@ -114,7 +115,7 @@ class TrainingRun:
         """Whether loaders are likely faster than the devices."""
         spec, engine = self.spec, self._engine
         loaders = engine.held(CORES)  # of all runs: there is one for each process
-        workers = min(spec.loader_workers, engine.free(CORES, loaders * spec.loader_workers) / loaders)
+        workers = min(self._at_most(spec.loader_workers), engine.free(CORES, loaders * spec.loader_workers) / loaders)
         if not workers:
             return False
         backward = [sum(group.backward for group in work.groups) for work in self._work]
@@ -143,10 +144,15 @@ class TrainingRun:
             yield Activity(self._read_bytes, key=of_host(host, "read"), path=route.path, limit=route.limit)
         spread = c.SAMPLE_SPREAD / math.sqrt(self._samples())
         work = self._samples() * sample_seconds(self.spec) * math.exp(self._random.gauss(0, spread))
-        key = of_host(host, f"decode/{workers}")
-        yield Activity(work, key=key, path={self._cores_of(rank): 1.0}, limit=float(workers))
+        key = of_host(host, f"{self._name}decode")
+        yield Activity(work, key=key, path={self._cores_of(rank): 1.0}, limit=self._at_most(workers))
         self._decoded += work
         self.cores_used.append((self._engine.now, self._decoded))
+
+    def _at_most(self, workers: float) -> float:
+        """Return the cores that the loaders of a process can use of those that the run may use on its hosts."""
+        own = self.spec.cores * self.spec.hosts / self.ranks
+        return min(float(workers), own) if own else float(workers)
 
     def _loader(self, rank: int) -> Process:
         """Prepare batch after batch, while there is space for more."""

@@ -97,6 +97,13 @@ def test_runs_share_the_cores_of_their_host() -> None:
     assert simulated(spec, four, neighbours=[(spec, others)]).step_seconds > 1.3 * alone.step_seconds
 
 
+def test_a_run_that_may_use_few_cores_waits_for_its_samples() -> None:
+    few, all_of_them = simulated(changed(RESNET, cores=8), FALCON), simulated(RESNET, FALCON)
+    assert few.step_seconds > 2 * all_of_them.step_seconds
+    on_cpu = changed(RESNET, backend="cpu", devices=2, batch=2, precision="fp32", loader_workers=1)
+    assert simulated(changed(on_cpu, cores=2), FALCON).step_seconds > 3 * simulated(on_cpu, FALCON).step_seconds
+
+
 def test_a_cold_first_pass_waits_for_a_slow_drive_and_not_for_a_fast_one() -> None:
     slow, fast = (replace(FALCON, storage=Storage(model=model)) for model in ("a disk", "SSDPEDKX040T7"))
     warm, cold, quick = simulated(RESNET, slow), simulated(RESNET, slow, cold=True), simulated(RESNET, fast, cold=True)
