@@ -210,15 +210,12 @@ class RunStarted(msgspec.Struct, frozen=True, tag_field="kind", tag="began"):
     software: Software
 
 
-# 'data': files are written, or found; 'resumed': steps after the loss of a process; 'no_sync': without exchange of
-# gradients.
-PHASES: Final = (
-    "build", "data", "warmup", "timed", "validation", "checkpoint", "resumed", "no_sync", "finish",
-)  # fmt: skip
-
-
 class PhaseStarted(msgspec.Struct, frozen=True, tag_field="kind", tag="phase"):
-    """A phase begins: one of PHASES; 'timed' several times, after each 'validation' and 'checkpoint'."""
+    """A phase begins: 'build', 'data' (files are written, or found), 'warmup', 'timed', 'finish' and others.
+
+    'no_sync': steps without gradient exchange; 'resumed': steps after the loss of a process. 'validation' and
+    'checkpoint' are between steps, whose phase begins again after them.
+    """
 
     at: float
     name: str

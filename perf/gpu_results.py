@@ -79,17 +79,25 @@ def main() -> int:
     reader = argparse.ArgumentParser(prog="perf.gpu_results", description=(__doc__ or "").splitlines()[0])
     reader.add_argument("--output", type=Path, default=HOME / "docs/results", help="the folder of the two files")
     reader.add_argument("--limit", type=float, default=280, help="seconds after which no run is begun")
+    parts = ("fp16", "fp32", "files", "bf16")
+    reader.add_argument("--only", choices=parts, help="this part of the runs, in two files of its own")
     reader.add_argument("--cpu", action="store_true", help="tiny runs on the CPU, to try this program")
     given = reader.parse_args()
     given.output.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     gpu = _gpu()
     name = f"{(gpu.get('name') or platform.machine()).lower().replace(' ', '-')}-{dt.datetime.now(dt.UTC):%Y-%m-%d}"
+    name += f"-{given.only}" if given.only else ""
+    runs = [
+        (title, spec)
+        for title, spec in planned(given.cpu)
+        if given.only in {None, "files" if spec.data == "files" else spec.precision}
+    ]
     records = given.output / f"{name}.jsonl"
     records.unlink(missing_ok=True)
     rows, left_out, software = [], [], None
     with tempfile.TemporaryDirectory(dir=os.environ.get("FALCONWEB_SCRATCH")) as scratch:
-        for number, (title, spec) in enumerate(planned(given.cpu)):
+        for number, (title, spec) in enumerate(runs):
             if time.monotonic() - began > given.limit:
                 left_out.append(title)
                 continue

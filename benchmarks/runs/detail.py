@@ -36,11 +36,16 @@ STAGE_NUMBERS: Final = {
 MAX_EARLIER_RUNS: Final = 20  # earlier runs for the usual duration
 PHASE_LABELS: Final = {
     "build": gettext_noop("Build"),
+    "data": gettext_noop("Prepare files"),
     "warmup": gettext_noop("Warm up"),
     "timed": gettext_noop("Measure"),
+    "validation": gettext_noop("Validate"),
+    "checkpoint": gettext_noop("Save a checkpoint"),
+    "resumed": gettext_noop("Train with the devices that are left"),
     "no_sync": gettext_noop("Measure without exchange of gradients"),
     "finish": gettext_noop("Finish"),
 }
+COUNTING_PHASES: Final = frozenset(PHASE_LABELS) - {"build", "data", "warmup"}  # when steps are counted, and after
 TROUBLE_LABELS: Final = {
     "out_of_memory": gettext_noop("Out of memory"),
     "crash": gettext_noop("Crashed"),
@@ -190,18 +195,22 @@ def _stages(run: Run, recorded: Mapping[str, Any]) -> tuple[RunStage, ...]:
 
 
 def _started_phases(recorded: Mapping[str, Any]) -> list[str]:
-    """Return the started phases in order, with their durations."""
+    """Return the started phases in the order in which they began last, with the time since then."""
     now = timezone.now().timestamp()
-    return [
-        _("{phase}, for {seconds:.0f} s.", phase=_(words), seconds=max(0.0, now - recorded[key][1][0]))
+    begun = [
+        (float(recorded[key][1][-1]), words)
         for name, words in PHASE_LABELS.items()
         if (key := f"{PHASE_PREFIX}{name}") in recorded
+    ]
+    return [
+        _("{phase}, for {seconds:.0f} s.", phase=_(words), seconds=max(0.0, now - at))
+        for at, words in sorted(begun, key=lambda one: one[0])
     ]
 
 
 def _progress(run: Run, recorded: Mapping[str, Any]) -> RunProgress | None:
     total = int(run.spec.get("steps", 0)) if run.spec else 0
-    if run.state not in Run.ON_HOST or not total or run.phase not in {"timed", "no_sync", "finish"}:
+    if run.state not in Run.ON_HOST or not total or run.phase not in COUNTING_PHASES:
         return None
     _at, seconds = recorded.get(STEP_SECONDS_KEY, ((), ()))
     left = None

@@ -50,8 +50,12 @@ NAMED_ELSEWHERE: Final = (
     gettext_noop("Accelerators"),
     gettext_noop("Container"),
     gettext_noop("build"),
+    gettext_noop("data"),
     gettext_noop("warmup"),
     gettext_noop("timed"),
+    gettext_noop("validation"),
+    gettext_noop("checkpoint"),
+    gettext_noop("resumed"),
     gettext_noop("no_sync"),
     gettext_noop("finish"),
 )

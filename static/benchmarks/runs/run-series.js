@@ -2,7 +2,14 @@
 import { _ } from "../../site/language.js";
 
 const MOST_LINES = 16;
-const PHASES = { warmup: _("warm-up"), timed: _("timed steps"), no_sync: _("without exchange") };
+const PHASES = {
+  warmup: _("warm-up"),
+  timed: _("timed steps"),
+  validation: _("validation"),
+  checkpoint: _("checkpoint"),
+  resumed: _("steps after a restart"),
+  no_sync: _("without exchange"),
+};
 const SCALES = {
   s: [
     [1, "s"],
