@@ -7,7 +7,7 @@ from benchmarks.model.memory import MOMENT_BYTES, WEIGHT_BYTES
 from benchmarks.model.reference_data import WORKLOAD_FAMILY, device_datasheet, drive_datasheet, is_nvme
 from benchmarks.model.topology import LOCAL, Topology
 from benchmarks.simulation import constants as c
-from benchmarks.simulation.links import CORES, DRIVE, HostLinks
+from benchmarks.simulation.links import CORES, HostLinks
 from benchmarks.simulation.result import StepSimulation
 from benchmarks.simulation.steps import simulate_step
 from benchmarks.simulation.work import cpu_work, gpu_work, layers_of, sample_seconds
@@ -30,8 +30,9 @@ def shared_resources(
     devices = accelerators_used(spec, topology)
     if len(devices) > MOST_DEVICES:
         return ()  # it takes long, and has its hosts to itself
-    capacities = HostLinks(topology, devices).capacities()
-    groups: dict[str, tuple[str, ...]] = {DRIVE: (DRIVE,), CORES: (CORES,)}
+    links = HostLinks(topology, devices)
+    capacities = links.capacities()
+    groups: dict[str, tuple[str, ...]] = {links.drive: (links.drive,), CORES: (CORES,)}
     for place in sorted({device.place for device in devices} - {LOCAL}):
         groups[place] = (f"{place}/up", f"{place}/down")
     resources = []
@@ -53,7 +54,7 @@ def shared_resources(
                 capacity=capacity,
                 demand=demand,
                 curve=tuple((share * capacity, step(share)) for share in CURVE_SHARES),
-                waits=name not in (DRIVE, CORES),
+                waits=name not in (links.drive, CORES),
             )
         )
     return tuple(resources)

@@ -16,7 +16,7 @@ from benchmarks.model.reference_data import (
 from benchmarks.model.topology import LOCAL, Accelerator, Topology
 from benchmarks.simulation.constants import HOP_SECONDS, HOST_LANES, NETWORK_RATE, PACKET_SHARE, READ_REACHED
 
-HOST_UP, HOST_DOWN, DRIVE, CORES, LOOPBACK = "host/up", "host/down", "drive", "cores", "loopback"
+HOST_UP, HOST_DOWN, CORES, LOOPBACK = "host/up", "host/down", "cores", "loopback"
 NETWORK_OUT, NETWORK_IN = "network/out", "network/in"
 SLOWER = ("nvlink", "pcie", "network")  # kinds of edges, the quicker first
 
@@ -51,6 +51,11 @@ class HostLinks:
         self._devices = sorted(devices, key=lambda device: (device.host, device.place))
         self._run = run
 
+    @property
+    def drive(self) -> str:
+        """The name of the drive: runs that read from another do not share it."""
+        return f"drive {self._topology.storage.place}/{self._topology.storage.model}"
+
     def capacities(self) -> dict[str, float]:
         """Return the capacity of each resource: bytes a second of links, and cores."""
         topology = self._topology
@@ -66,7 +71,7 @@ class HostLinks:
                 HOST_DOWN: bridge,
                 NETWORK_OUT: NETWORK_RATE,
                 NETWORK_IN: NETWORK_RATE,
-                DRIVE: drive,
+                self.drive: drive,
             }
             found |= {of_host(host, name): amount for name, amount in own.items()}
         for device in self._devices:
@@ -96,7 +101,7 @@ class HostLinks:
     def read(self, host: str = "") -> Route:
         """Return the way from the drive to the host's memory; further hosts have drives like the first."""
         storage = self._topology.storage
-        path = {**self._up(LOCAL if host else storage.place, host), of_host(host, DRIVE): 1.0}
+        path = {**self._up(LOCAL if host else storage.place, host), of_host(host, self.drive): 1.0}
         return Route(path, limit=link_rate(storage.link) * PACKET_SHARE)
 
     def edge(self, one: Accelerator, other: Accelerator, group: Sequence[Accelerator]) -> Route:

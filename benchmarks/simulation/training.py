@@ -141,7 +141,7 @@ class TrainingRun:
         host = self._host_of(rank)
         if self._read_bytes:
             route = self.links.read(host)
-            yield Activity(self._read_bytes, key=of_host(host, "read"), path=route.path, limit=route.limit)
+            yield Activity(self._read_bytes, key=of_host(host, f"{self._name}read"), path=route.path, limit=route.limit)
         spread = c.SAMPLE_SPREAD / math.sqrt(self._samples())
         work = self._samples() * sample_seconds(self.spec) * math.exp(self._random.gauss(0, spread))
         key = of_host(host, f"{self._name}decode")

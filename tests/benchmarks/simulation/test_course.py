@@ -24,7 +24,8 @@ def test_a_run_shares_the_uplinks_and_cores_that_it_uses_and_slows_as_the_simula
     alone = simulate_step(BERT, FALCON)
     shared = {resource.name: resource for resource in shared_resources(BERT, FALCON, alone)}
     assert sorted(shared) == sorted(["cores", *UPLINKS])
-    assert "drive" in {one.name for one in shared_resources(RESNET, LOCAL, simulate_step(RESNET, LOCAL, cold=True))}
+    cold = shared_resources(RESNET, LOCAL, simulate_step(RESNET, LOCAL, cold=True), cold=True)
+    assert "drive local/local storage" in {one.name for one in cold}
     for resource in shared.values():
         seconds = [step for _, step in resource.curve]
         assert all(later <= earlier * 1.05 for earlier, later in itertools.pairwise(seconds))

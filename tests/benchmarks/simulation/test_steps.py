@@ -109,7 +109,19 @@ def test_a_cold_first_pass_waits_for_a_slow_drive_and_not_for_a_fast_one() -> No
     warm, cold, quick = simulated(RESNET, slow), simulated(RESNET, slow, cold=True), simulated(RESNET, fast, cold=True)
     assert cold.step_seconds > 1.1 * warm.step_seconds
     assert quick.step_seconds < cold.step_seconds
-    assert warm.links.get("drive", 0) == 0
+    assert not any(name.startswith("drive") for name in warm.links)
+    read = RESNET.global_batch * 110e3 / (sum(cold.steps) / len(cold.steps))
+    assert cold.links["drive local/a disk"] == pytest.approx(read, rel=0.35)  # loaders read ahead
+
+
+def test_runs_that_read_one_drive_slow_each_other_and_those_of_two_drives_do_not() -> None:
+    halves = [replace(FALCON, cores=200, accelerators=FALCON.accelerators[start : start + 4]) for start in (0, 4)]
+    slow = [replace(half, storage=Storage(model="a disk")) for half in halves]
+    other = replace(halves[1], storage=Storage(model="another disk"))
+    spec = changed(RESNET, devices=4)
+    alone = simulated(spec, slow[0], cold=True).step_seconds
+    assert simulated(spec, slow[0], neighbours=[(spec, slow[1])], cold=True).step_seconds > 1.25 * alone
+    assert simulated(spec, slow[0], neighbours=[(spec, other)], cold=True).step_seconds < 1.1 * alone
 
 
 def test_waiting_kernels_count_as_busy_and_their_memory_as_idle() -> None:
