@@ -138,6 +138,36 @@ class Engine:
                 one.rate = one.speed() if one.speed is not None else 1.0
 
 
+class Store:
+    """Batches between who makes and who takes them: at most `size`."""
+
+    def __init__(self, engine: Engine, size: int) -> None:
+        self._engine, self._size = engine, size
+        self._filled, self._space = Gate(), Gate()
+        self.batches = 0
+
+    def fill(self) -> None:
+        self.batches = self._size
+
+    def room(self) -> Process:
+        """Wait until there is room for a batch."""
+        while self.batches >= self._size:
+            yield self._space
+
+    def put(self) -> None:
+        self.batches += 1
+        filled, self._filled = self._filled, Gate()
+        self._engine.arrive(filled)
+
+    def take(self) -> Process:
+        """Wait for a batch, and take it."""
+        while not self.batches:
+            yield self._filled
+        self.batches -= 1
+        space, self._space = self._space, Gate()
+        self._engine.arrive(space)
+
+
 def fair_shares(flows: Sequence[Activity], capacities: Mapping[str, float]) -> dict[str, float]:
     """Return the max-min fair rate of each flow by its key: the scarcest resource is divided first."""
     left = dict(capacities)

@@ -16,7 +16,7 @@ from benchmarks.model.reference_data import (
 )
 from benchmarks.model.topology import Topology
 from benchmarks.simulation import constants as c
-from benchmarks.simulation.engine import Activity, Engine, Gate, Process
+from benchmarks.simulation.engine import Activity, Engine, Gate, Process, Store
 from benchmarks.simulation.exchange import Collective, CollectiveKey, Exchange
 from benchmarks.simulation.links import CORES, HostLinks, Route, of_host
 from benchmarks.simulation.result import DeviceMeter
@@ -54,9 +54,8 @@ class TrainingRun:
         self._moving = False  # bytes of the exchange are on their way
         self._pending = [0] * spec.devices  # kernels of the exchange on each device
         self._read_bytes = self._bytes_to_read(cold=cold)
-        self._queue = [0] * self.ranks
-        self._filled: list[Gate] = [Gate() for _ in range(self.ranks)]
-        self._space: list[Gate] = [Gate() for _ in range(self.ranks)]
+        self._prepared = [Store(engine, c.PREFETCHED * spec.loader_workers) for _ in range(self.ranks)]
+        self._fetched = [Store(engine, spec.loader_workers) for _ in range(self.ranks)]
         self._ends: defaultdict[int, Gate] = defaultdict(lambda: Gate(self.ranks))
         self.ring_bytes = 0.0  # that each device has sent for the exchange
         for rank in range(self.ranks):
@@ -69,10 +68,13 @@ class TrainingRun:
         """Start all processes of the run."""
         if self._loaders_keep_up():
             # Their queues are full, as they are after some time.
-            self._queue = [c.PREFETCHED * self.spec.loader_workers] * self.ranks
+            for store in self._prepared:
+                store.fill()
         for rank in range(self.ranks):
             if self.spec.loader_workers:
                 self._engine.start(self._loader(rank))
+                if self._read_bytes:
+                    self._engine.start(self._reader(rank))
             spread = self.spec.strategy == "dp" and len(self.accelerators) > 1
             self._engine.start(self._dp() if spread else self._device(rank))
         if self._several:
@@ -136,18 +138,27 @@ class TrainingRun:
     def _cores_of(self, rank: int) -> str:
         return of_host(self._host_of(rank), CORES)
 
-    def _prepare(self, rank: int, workers: int) -> Process:
-        """Read and decode one batch by some processes."""
+    def _read(self, rank: int) -> Activity:
+        """Return the reading of one batch from the drive."""
         host = self._host_of(rank)
-        if self._read_bytes:
-            route = self.links.read(host)
-            yield Activity(self._read_bytes, key=of_host(host, f"{self._name}read"), path=route.path, limit=route.limit)
+        route = self.links.read(host)
+        return Activity(self._read_bytes, key=of_host(host, f"{self._name}read"), path=route.path, limit=route.limit)
+
+    def _decode(self, rank: int, workers: int) -> Process:
+        """Decode one batch by some processes."""
         spread = c.SAMPLE_SPREAD / math.sqrt(self._samples())
         work = self._samples() * sample_seconds(self.spec) * math.exp(self._random.gauss(0, spread))
-        key = of_host(host, f"{self._name}decode")
+        key = of_host(self._host_of(rank), f"{self._name}decode")
         yield Activity(work, key=key, path={self._cores_of(rank): 1.0}, limit=self._at_most(workers))
         self._decoded += work
         self.cores_used.append((self._engine.now, self._decoded))
+
+    def _reader(self, rank: int) -> Process:
+        """Read batch after batch, one for each loader ahead of what these decode."""
+        while True:
+            yield from self._fetched[rank].room()
+            yield self._read(rank)
+            self._fetched[rank].put()
 
     def _at_most(self, workers: float) -> float:
         """Return the cores that the loaders of a process can use of those that the run may use on its hosts."""
@@ -155,30 +166,26 @@ class TrainingRun:
         return min(float(workers), own) if own else float(workers)
 
     def _loader(self, rank: int) -> Process:
-        """Prepare batch after batch, while there is space for more."""
-        workers = self.spec.loader_workers
+        """Prepare batch after batch, while there is room for more."""
         while True:
-            while self._queue[rank] >= c.PREFETCHED * workers:
-                yield self._space[rank]
-            yield from self._prepare(rank, workers)
-            self._queue[rank] += 1
-            filled, self._filled[rank] = self._filled[rank], Gate()
-            self._engine.arrive(filled)
+            yield from self._prepared[rank].room()
+            if self._read_bytes:
+                yield from self._fetched[rank].take()
+            yield from self._decode(rank, self.spec.loader_workers)
+            self._prepared[rank].put()
 
     def _take(self, rank: int) -> Process:
         """Wait for a batch and copy it to the device."""
         meter, began = self.meters[rank], self._engine.now
         if not self.spec.loader_workers:
-            yield from self._prepare(rank, 1)
+            if self._read_bytes:
+                yield self._read(rank)
+            yield from self._decode(rank, 1)
         else:
             # A process that starts kernels or polls for their end keeps a core busy; one that waits for samples none.
             self._engine.hold(self._cores_of(rank), -1.0)
-            while not self._queue[rank]:
-                yield self._filled[rank]
+            yield from self._prepared[rank].take()
             self._engine.hold(self._cores_of(rank), 1.0)
-            self._queue[rank] -= 1
-            space, self._space[rank] = self._space[rank], Gate()
-            self._engine.arrive(space)
         meter.waited += self._engine.now - began
         if self.accelerators:
             began = self._engine.now
