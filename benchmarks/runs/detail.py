@@ -213,10 +213,13 @@ def _progress(run: Run, recorded: Mapping[str, Any]) -> RunProgress | None:
     if run.state not in Run.ON_HOST or not total or run.phase not in COUNTING_PHASES:
         return None
     _at, seconds = recorded.get(STEP_SECONDS_KEY, ((), ()))
-    left = None
-    if len(seconds) >= 3 and run.steps_done < total:
-        left = float(np.median(seconds)) * (total - run.steps_done)
-    return RunProgress(done=min(run.steps_done, total), total=total, left=left)
+    left, before = (
+        None,
+        int(run.results.get("tables", {}).get("resumed_at", 0)),
+    )  # steps of the run that it goes on from
+    if len(seconds) >= 3 and before + run.steps_done < total:
+        left = float(np.median(seconds)) * (total - before - run.steps_done)
+    return RunProgress(done=min(before + run.steps_done, total), total=total, left=left)
 
 
 def _usual_duration(person: User, run: Run) -> str:
