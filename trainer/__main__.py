@@ -61,7 +61,7 @@ def main() -> int:
         code = run_with_restarts(
             spec, lambda restart, is_last: _run_rank_here(spec, given.events, restart, is_last=is_last), node
         )
-    except OSError as error:
+    except (OSError, ValueError) as error:
         if node is None:
             raise
         meeting = f", or the rendezvous at {node.rendezvous}, port {node.port}, not be opened" if node.leads else ""

@@ -76,10 +76,10 @@ def run_ranks(count: int, work: Callable[[], int], node: NodePart | None = None)
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public all the same
 
     node = node or NodePart(first_rank=0, ranks=count, rendezvous=LOOPBACK, port=0, address=LOOPBACK, token="")
-    # Bound here to one address, so that no other program can take the port; the store takes the socket over.
-    meeting = socket.create_server((node.rendezvous, node.port)) if node.leads else None
-    port = node.port if meeting is None else meeting.getsockname()[1]
     network = network_interface(node.address)
+    # Bound here to one address, so that no other program can take the port; the store takes the socket over.
+    meeting = socket.create_server((node.address, node.port)) if node.leads else None
+    port = node.port if meeting is None else meeting.getsockname()[1]
     os.environ.update(dict.fromkeys(_NETWORK_VARIABLES, network))
     places = {
         _WORLD_SIZE_VARIABLE: str(count),
@@ -125,7 +125,11 @@ def _cause(ranks: dict[int, int]) -> tuple[int, int] | None:
 
 
 def network_interface(address: str) -> str:
-    """Return the network interface of this host whose network has its IPv4 address; raises OSError for another's."""
+    """Return the network interface of this host whose network has its IPv4 address.
+
+    Raises OSError for another host's address, and for 0.0.0.0, which is all addresses; ValueError for none.
+    """
+    wanted = ipaddress.IPv4Address(address)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         one.bind((address, 0))  # refused unless it is this host's
         for _number, name in socket.if_nameindex():
@@ -137,7 +141,7 @@ def network_interface(address: str) -> str:
                 )
             except OSError:
                 continue  # it has no IPv4 address
-            if ipaddress.ip_address(address) in ipaddress.ip_interface(f"{own}/{mask}").network:
+            if wanted in ipaddress.ip_interface(f"{own}/{mask}").network:
                 return name
     raise OSError(f"no network interface has the address {address}")
 

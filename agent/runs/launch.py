@@ -21,7 +21,7 @@ from agent.runs.simulation import SimulatedRun
 from agent.settings import Settings
 from agent.step_execution import CODE_ROOT
 from hostwire.protocol import DeviceSelector, GpuReading, TrainRequest
-from hostwire.training import DRIVE_VARIABLE, DeviceProfile
+from hostwire.training import DRIVE_VARIABLE, DeviceProfile, NodePart
 
 COMMAND_WORKLOAD = "command"
 # The environment variables that programs need. They get no others of the agent's: those include its key.
@@ -204,8 +204,8 @@ def _pytorch_launch(
     request: TrainRequest, folder: RunFolder, settings: Settings, given: AssignedDevices, torch: PyTorchInstallation
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     spec, node = request.spec, request.node
-    if node is not None and node.address != settings.rendezvous:
-        raise RunRefusedError(f"The run needs the address {node.address} of this host, which AGENT_RENDEZVOUS is not.")
+    if node is not None:
+        _require_own_address(node, settings.rendezvous)
     ranks = spec.processes if node is None else node.ranks
     if spec.backend == "cuda":
         if not torch.cuda or settings.simulated:
@@ -231,6 +231,14 @@ def _pytorch_launch(
         return command, environment
     folder.write(folder.node.name, node)
     return (*command, "--node", str(folder.node)), environment
+
+
+def _require_own_address(node: NodePart, own: str) -> None:
+    """Refuse a part of a run that would listen elsewhere than at the address that this host names."""
+    if not own:
+        raise RunRefusedError("This host takes part in no run over several: AGENT_RENDEZVOUS names no address of it.")
+    if node.address != own or (node.leads and node.rendezvous != own):
+        raise RunRefusedError(f"The run names another address of this host than {own} (AGENT_RENDEZVOUS).")
 
 
 def _command_environment(folder: RunFolder, settings: Settings, gpus: tuple[GpuReading, ...]) -> dict[str, str]:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agent.machine import Machine
@@ -22,7 +23,17 @@ from agent.runs.manager import RunManager
 from agent.settings import Settings, SettingsError
 from hostwire.protocol import DeviceSelector, TrainDeleteRequest, TrainPollRequest, TrainRequest, TrainStopRequest
 from hostwire.signing import new_key
-from hostwire.training import RunEvent, RunFailed, RunReading, RunResult, RunStarted, RunUpdate, Spec, StepsCompleted
+from hostwire.training import (
+    NodePart,
+    RunEvent,
+    RunFailed,
+    RunReading,
+    RunResult,
+    RunStarted,
+    RunUpdate,
+    Spec,
+    StepsCompleted,
+)
 from tests.agent.test_runs import processes_of, trouble_of
 from tests.agent.test_supervisor import SupervisedRun
 from tests.waiting import wait_for
@@ -298,6 +309,19 @@ def test_a_setting_that_cannot_be_is_named(name: str, value: str) -> None:
 
 
 TINY = Spec(workload="mnist_cnn", devices=2, batch=8, steps=3, warmup=1, backend="cpu", options={})
+
+
+def test_a_part_of_a_run_that_would_listen_elsewhere_is_refused(state: Path) -> None:
+    pytest.importorskip("torch", reason=NO_TORCH)
+    over_two = msgspec.structs.replace(TINY, hosts=2)
+    for own, address, rendezvous, says in (
+        ("", "", "", "AGENT_RENDEZVOUS names no address"), ("127.0.0.2", "0.0.0.0", "0.0.0.0", "than 127.0.0.2"),
+        ("127.0.0.2", "127.0.0.2", "0.0.0.0", "than 127.0.0.2"),
+    ):  # fmt: skip
+        part = NodePart(first_rank=0, ranks=1, address=address, rendezvous=rendezvous, port=20000, token="t")
+        wanted = TrainRequest(run="run-1", spec=over_two, executor="torch", limit=60.0, node=part)
+        outcome, sentence = Here(state, rendezvous=own).runs.start(wanted)
+        assert (outcome, says in sentence) == ("refused", True), sentence
 
 
 def test_pytorch_runs_with_two_ranks(here: Here) -> None:

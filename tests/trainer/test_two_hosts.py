@@ -70,6 +70,10 @@ def test_they_listen_on_their_own_network_and_a_lost_host_ends_the_other(started
 
 def test_an_address_of_another_host_is_refused(ran: Callable[..., RunOutcome]) -> None:
     assert network_interface(SECOND) == "lo"
+    with pytest.raises(OSError, match="no network interface has the address"):
+        network_interface("0.0.0.0")
+    with pytest.raises(ValueError, match="Address cannot be empty"):
+        network_interface("")
     elsewhere = NodePart(first_rank=0, ranks=1, rendezvous="192.0.2.1", port=20000, address="192.0.2.1", token="-")
     outcome = ran(spec_of("mnist_cnn", "tiny", {"hosts": 2}), node=elsewhere)
     assert outcome.code == 2
