@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.experiment.published import PRECISION, RELATIVE_TIME, TRAFFIC, UTILISATION
+from benchmarks.experiment.published import RELATIVE_TIME
 from benchmarks.figures.bandwidth import BOTH, gpu_pair_charts, traffic_by_workload
 from benchmarks.figures.charts import (
     HIGH_PERCENTILE,
@@ -28,6 +28,7 @@ from benchmarks.figures.utilisation import reading_over_time, use_by_configurati
 from benchmarks.model import paper_rows, prior
 from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_WORKLOADS
 from benchmarks.model.paper_study import FALCON_GPUS, FALCON_NVME, HYBRID_GPUS, LOCAL_GPUS, LOCAL_NVME, PaperStudy
+from benchmarks.model.published_observations import MIXED_TIME, TRAFFIC, UTILISATION
 from benchmarks.workloads.catalogue import workload_title
 from core.language import _, english, gettext_noop
 
@@ -88,7 +89,7 @@ def _use_chart(rows: Rows, name: str, reading: str) -> Chart:
 
 def _utilisation_bounds(chart: Chart) -> tuple[ChartBound, ...]:
     places = dict.fromkeys(str(mark.x) for mark in chart.marks)
-    return tuple(ChartBound(x=place, relation=">", value=UTILISATION) for place in places)
+    return tuple(ChartBound(x=place, relation=">", value=100 * UTILISATION) for place in places)
 
 
 def _relative_time(rows: Rows) -> tuple[Chart, ...]:
@@ -200,7 +201,7 @@ def _software(rows: Rows) -> tuple[Chart, ...]:
     bounds = tuple(
         ChartBound(x=place, relation="<", value=value, group=gettext_noop("FP16"))
         for place in places
-        for name, value in PRECISION.items()
+        for name, value in MIXED_TIME.items()
         if place.endswith(name)
     )
     order = sorted(places, key=lambda place: [place.endswith(name) for name in GPU_CONFIGURATIONS], reverse=True)

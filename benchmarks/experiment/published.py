@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.figures.charts import Relation
+from benchmarks.model.published_observations import VISION_TIME
 from benchmarks.workloads.catalogue import workload_title
 from core.language import _, gettext_noop, joined
 from hostwire.training import Executor
@@ -57,14 +58,10 @@ VARIANTS: Final = (
         gettext_noop("optimiser state and gradients are spread over the GPUs; the batch grows from 6 to 10 a GPU"),
     ),
 )
-TRAFFIC: Final[Mapping[str, float]] = {"bert_large": 76.43, "resnet50": 11.31, "mobilenet_v2": 4.0}  # GB/s, falconGPUs
 # Training time relative to localGPUs, by workload: O1, O2, O3.
 RELATIVE_TIME: Final[Mapping[str, tuple[Relation, float]]] = {
-    "mobilenet_v2": ("<", 1.05), "resnet50": ("<", 1.05), "yolov5l": ("<", 1.07), "bert_large": ("≈", 2.0),
+    **{name: ("<", most) for name, most in VISION_TIME.items()}, "bert_large": ("≈", 2.0),
 }  # fmt: skip
-UTILISATION: Final = 80.0  # %, that all workloads exceed in all configurations: O5
-# The share of FP32's time that mixed precision leaves at most: O11, in all cases and with Falcon GPUs.
-PRECISION: Final[Mapping[str, float]] = {"localGPUs": 0.5, "hybridGPUs": 0.3, "falconGPUs": 0.3}
 # The first model, judged before it had seen them: the observation, what it predicted, and whether that held.
 FIRST_MODEL: Final = (
     (gettext_noop("O1: MobileNetV2 and ResNet-50, slower by less than 5 %"), "1.3 %, 4.8 %", True),

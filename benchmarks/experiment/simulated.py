@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from contextlib import suppress
+from functools import lru_cache
 
 import numpy as np
 from django.utils import translation
@@ -14,22 +14,13 @@ from benchmarks.figures.rows import STEP_SECONDS_KEY, Floats, RunData, no_values
 from benchmarks.model import ModelError
 from benchmarks.model.topology import Topology
 from benchmarks.runs.results import Statistic, Summary
-from benchmarks.simulation import StepSimulation, simulate_step
+from benchmarks.simulation import StepSimulation
+from benchmarks.simulation.observations import simulate_published
 from benchmarks.workloads.catalogue import CATALOGUE, workload_title
 from core.language import SOURCE_LANGUAGE
 from hostwire.training import Spec
 
 ID_PREFIX = "simulation "  # of rows that are no recorded runs
-
-
-@dataclass(frozen=True)
-class _HashedCell:
-    """A published cell, equal by the hash of its specification and the name of its configuration."""
-
-    spec_hash: str
-    configuration: str
-    spec: Spec = field(compare=False)
-    topology: Topology = field(compare=False)
 
 
 def simulated_cells(figure: str) -> list[RunData]:
@@ -41,19 +32,10 @@ def simulated_cells(figure: str) -> list[RunData]:
 def _simulated_cells(figure: str, language: str) -> tuple[RunData, ...]:
     found = []
     for number, (spec, topology) in enumerate(published_cells(figure)):
-        simulated = _simulation(_HashedCell(spec.hash, topology.name, spec, topology))
-        if simulated is not None:
+        with suppress(ModelError):  # it plays no workload that measures links
+            simulated = simulate_published(spec, topology)
             found.append(_row(f"{ID_PREFIX}{figure} {number}", spec, topology, simulated))
     return tuple(found)
-
-
-@cache
-def _simulation(cell: _HashedCell) -> StepSimulation | None:
-    """Return the simulation of a published cell, played once by a process; None where it plays no such workload."""
-    try:
-        return simulate_step(cell.spec, cell.topology)
-    except ModelError:
-        return None
 
 
 def _row(name: str, spec: Spec, topology: Topology, simulated: StepSimulation) -> RunData:

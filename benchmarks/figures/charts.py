@@ -225,7 +225,7 @@ def combine_estimates(estimates: Sequence[Estimate], seed: str = "") -> Estimate
 
 
 BOOTSTRAP_NOTE: Final = gettext_noop(
-    "90 % by bootstrap of the steps, of several runs of these too; of predictions their own 90 % interval"
+    "90 % by bootstrap of the steps, of several runs of these too; of predictions their own interval of 90 %"
 )
 PERCENTILE_NOTE: Final = gettext_noop(
     "5th to 95th percentile of the readings; of several runs from the lowest to the highest of theirs"

@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.model.belief import SHARED_MISFIT, Belief, CellMeasurement, cell_key
 from benchmarks.model.features import Features, ModelError, features_of, is_link_workload
 from benchmarks.model.fitting import Bound, FitDatum, ParameterFit, Quantity, fit_parameters
+from benchmarks.model.published_observations import ALMOST_TWICE, DDP_SPEEDUP, MIXED_TIME, TRAFFIC, VISION_TIME
 from benchmarks.model.published_rates import (
     LAMBDA_SOURCE,
     NVIDIA_SOURCE,
@@ -114,16 +115,13 @@ def _observed(
 def _observed_data() -> Iterator[FitDatum]:
     """Yield the quantitative observations of the published experiment, and bounds that it states."""
     bert, local, hybrid, falcon = paper_spec("bert_large"), "localGPUs", "hybridGPUs", "falconGPUs"
-    for workload, most in (("mobilenet_v2", 1.05), ("resnet50", 1.05), ("yolov5l", 1.07)):
+    for workload, most in VISION_TIME.items():
         number, spec = "O2" if workload == "yolov5l" else "O1", paper_spec(workload)
         for name in (hybrid, falcon):
             yield _observed(f"{number}, {workload}, {name}", most, 0.01, spec, name, bound="<", over=(spec, local))
     yield _observed("O3-time, falconGPUs", ALMOST_TWICE, 0.04, bert, falcon, over=(bert, local))
-    for workload, traffic, spread in (
-        ("bert_large", 76.43, 0.03),
-        ("resnet50", 11.31, 0.03),
-        ("mobilenet_v2", 4, 0.05),
-    ):
+    for workload, traffic in TRAFFIC.items():
+        spread = 0.05 if workload == "mobilenet_v2" else 0.03  # 4 GB/s is published with one digit
         yield _observed(
             f"O4-{workload}, PCIe traffic", traffic * 1e9, spread, paper_spec(workload), falcon, quantity="traffic"
         )
@@ -134,14 +132,11 @@ def _observed_data() -> Iterator[FitDatum]:
         yield _observed(f"O8, {workload}, step", 0.7, 0.05, spec, local, quantity="cpu", bound="<")
     # Time a sample falls by more than half, or 70 %; the step in fp32 is of a batch of four.
     full = msgspec.structs.replace(bert, **PAPER_VARIANTS["fp32"])
-    for name, left in ((local, 0.5), (hybrid, 0.3), (falcon, 0.3)):
+    for name, left in MIXED_TIME.items():
         ratio = full.batch / bert.batch / left
         yield _observed(f"O11, {name}", ratio, 0.02, full, name, bound=">", over=(bert, name))
     spread_out = msgspec.structs.replace(bert, **PAPER_VARIANTS["dp"])
-    yield _observed(f"O12, {local}", 1.8, 0.05, spread_out, local, bound=">", over=(bert, local))
-
-
-ALMOST_TWICE = 1.9  # times, as one figure
+    yield _observed(f"O12, {local}", DDP_SPEEDUP, 0.05, spread_out, local, bound=">", over=(bert, local))
 
 
 def published_data() -> tuple[FitDatum, ...]:

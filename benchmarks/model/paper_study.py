@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import msgspec
@@ -39,14 +40,13 @@ class Figure:
         return Figure(self.value / other.value, self.drawn / other.drawn)
 
 
-class PaperStudy:
-    """The published experiment's cells and BERT-large's variants by one belief: figures by workload and configuration.
+class ExperimentStudy(ABC):
+    """The published experiment's cells and BERT-large's variants, with figures by workload or variant, and place.
 
-    Each figure is a pair of arrays: one value for each cell, and draws by cells. Steps and traffic are medians, as in a
-    prediction; shares and whole trainings are those of the most probable parameters.
+    Figures: 'step' and 'training' (seconds), 'traffic' (bytes a second), 'utilisation', 'memory', 'cpu' (shares).
     """
 
-    def __init__(self, belief: Belief) -> None:
+    def __init__(self) -> None:
         self.cells: dict[tuple[str, str], Cell] = {
             (workload, name): (paper_spec(workload), topology)
             for workload in PAPER_WORKLOADS
@@ -56,6 +56,29 @@ class PaperStudy:
             for name in (LOCAL_GPUS, HYBRID_GPUS, FALCON_GPUS):
                 spec = msgspec.structs.replace(paper_spec("bert_large"), **fields)
                 self.cells[variant, name] = (spec, PAPER_TOPOLOGIES[name])
+
+    @abstractmethod
+    def figure(self, what: str, workload: str, name: str) -> Figure:
+        """Return a figure of one cell."""
+
+    def seconds_a_sample(self, workload: str, name: str) -> Figure:
+        step = self.figure("step", workload, name)
+        return step * (1 / self.cells[workload, name][0].global_batch)
+
+    def overhead(self, workload: str, name: str) -> Figure:
+        """Return how much longer a step takes than on localGPUs, relative."""
+        return self.figure("step", workload, name) / self.figure("step", workload, LOCAL_GPUS) + -1.0
+
+
+class PaperStudy(ExperimentStudy):
+    """The experiment by one belief of the model.
+
+    Each figure is a pair of arrays: one value for each cell, and draws by cells. Steps and traffic are medians, as in a
+    prediction; shares and whole trainings are those of the most probable parameters.
+    """
+
+    def __init__(self, belief: Belief) -> None:
+        super().__init__()
         self._column = {key: index for index, key in enumerate(self.cells)}
         pairs, draws = list(self.cells.values()), prediction_draws(belief)
         columns = feature_columns([features_of(*cell) for cell in pairs])
@@ -82,15 +105,6 @@ class PaperStudy:
         return self._column[workload, name]
 
     def figure(self, what: str, workload: str, name: str) -> Figure:
-        """Return a figure of one cell."""
         middle, drawn = self.figures[what]
         column = self._column[workload, name]
         return Figure(float(middle[column]), drawn[:, column])
-
-    def seconds_a_sample(self, workload: str, name: str) -> Figure:
-        step = self.figure("step", workload, name)
-        return step * (1 / self.cells[workload, name][0].global_batch)
-
-    def overhead(self, workload: str, name: str) -> Figure:
-        """Return how much longer a step takes than on localGPUs, relative."""
-        return self.figure("step", workload, name) / self.figure("step", workload, LOCAL_GPUS) + -1.0

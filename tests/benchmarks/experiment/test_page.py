@@ -12,12 +12,13 @@ from django.test import Client
 
 from accounts.models import Role, Tenant, User
 from benchmarks.experiment.figures import EXPERIMENT_FIGURES
-from benchmarks.experiment.published import TRAFFIC, observation_label
+from benchmarks.experiment.published import observation_label
 from benchmarks.experiment.selectors import with_labels
 from benchmarks.model import paper_rows, prior
 from benchmarks.model.calibration import PAPER_TOPOLOGIES, paper_spec
 from benchmarks.model.observations import judge_observations
 from benchmarks.model.paper_study import PaperStudy
+from benchmarks.model.published_observations import TRAFFIC
 from benchmarks.simulation import simulate_step
 from benchmarks.workloads.catalogue import workload_title
 from tests.benchmarks.figures.making import run_made

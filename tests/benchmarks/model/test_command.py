@@ -11,7 +11,7 @@ import pytest
 from django.core.management import call_command
 
 from benchmarks.model.calibration import PAPER_CONFIGURATIONS, PAPER_WORKLOADS
-from benchmarks.model.observations import OBSERVATIONS
+from benchmarks.model.published_observations import OBSERVATIONS
 from falconweb.config import BASE_DIR
 
 EXAMPLES = BASE_DIR / "docs" / "topologies"

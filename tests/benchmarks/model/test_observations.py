@@ -12,7 +12,8 @@ from benchmarks.model import memory_bytes, paper_cells, predict, prior, publishe
 from benchmarks.model.calibration import PAPER_TOPOLOGIES, fit_published, paper_spec, published_data
 from benchmarks.model.features import feature_columns, features_of
 from benchmarks.model.fitting import FitDatum, FitProblem
-from benchmarks.model.observations import OBSERVATIONS, judge_left_out, judge_observations, observation_key
+from benchmarks.model.observations import judge_left_out, judge_observations, observation_key
+from benchmarks.model.published_observations import OBSERVATIONS
 from benchmarks.model.reference_data import PARAMETER_NAMES, PRIOR_CENTRES, device_datasheet
 from benchmarks.model.step_time import step_times
 from benchmarks.model.topology import Accelerator, gpu_memory_bytes
