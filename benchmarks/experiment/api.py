@@ -17,10 +17,11 @@ from benchmarks.experiment.selectors import (
     experiment_figure,
     experiment_figures,
     experiment_runs,
-    judged_observations,
+    observation_verdicts,
 )
 from benchmarks.figures.api import ChartSerializer
 from benchmarks.figures.presentation import chart_json
+from benchmarks.simulation.observations import SimulatedObservation
 from core.api.requests import strict_schema
 from core.api.serializers import dataclass_serializer
 
@@ -29,18 +30,24 @@ PublishedWorkloadSerializer = dataclass_serializer(
 )
 
 
+SimulatedObservationSerializer = dataclass_serializer(SimulatedObservation, "SimulatedObservation")
+
+
 class JudgedObservationSerializer(serializers.Serializer[Any]):
     """An observation: what was published, how it is read, what is predicted (`value` with its 90 % interval)."""
 
-    key = serializers.CharField(source="observation.key")
-    published = serializers.CharField(source="observation.published")
-    read_as = serializers.CharField(source="observation.reading")
-    predicted = serializers.CharField()
-    value = serializers.FloatField()
-    low = serializers.FloatField(allow_null=True)
-    high = serializers.FloatField(allow_null=True)
-    holds = serializers.BooleanField()
-    fitted = serializers.BooleanField(help_text="Whether the model was fitted to it; else its authors had seen it")
+    key = serializers.CharField(source="judged.observation.key")
+    published = serializers.CharField(source="judged.observation.published")
+    read_as = serializers.CharField(source="judged.observation.reading")
+    predicted = serializers.CharField(source="judged.predicted")
+    value = serializers.FloatField(source="judged.value")
+    low = serializers.FloatField(source="judged.low", allow_null=True)
+    high = serializers.FloatField(source="judged.high", allow_null=True)
+    holds = serializers.BooleanField(source="judged.holds")
+    fitted = serializers.BooleanField(
+        source="judged.fitted", help_text="Whether the model was fitted to it; else its authors had seen it"
+    )
+    simulated = SimulatedObservationSerializer(allow_null=True, help_text="Null where the simulation cannot show it")
 
 
 class ExperimentFigureSerializer(serializers.Serializer[Any]):
@@ -73,7 +80,7 @@ class PublishedExperiment(APIView):
             {
                 "workloads": WORKLOADS,
                 "configurations": CONFIGURATIONS,
-                "observations": judged_observations(),
+                "observations": observation_verdicts(),
                 "figures": [],
             }
         ).data
@@ -94,7 +101,7 @@ def _figure_json(drawing: RenderedExperimentFigure) -> dict[str, Any]:
         "name": drawing.entry.slug,
         "number": drawing.entry.number,
         "title": drawing.entry.title,
-        "observations": [one.observation.key for one in drawing.verdicts],
+        "observations": [one.judged.observation.key for one in drawing.verdicts],
         "charts": [chart_json(chart) for chart in drawing.charts],
     }
 

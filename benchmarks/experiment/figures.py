@@ -25,7 +25,7 @@ from benchmarks.figures.rows import LOCAL_NVME as LOCAL_NVME_STORAGE
 from benchmarks.figures.rows import LOCAL_STORAGE, STORAGE_LABELS, RunData, configuration_label
 from benchmarks.figures.training import time_by_configuration, time_by_software, time_by_storage
 from benchmarks.figures.utilisation import reading_over_time, use_by_configuration
-from benchmarks.model import paper_rows, prior
+from benchmarks.model import paper_rows, published_belief
 from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_WORKLOADS
 from benchmarks.model.paper_study import FALCON_GPUS, FALCON_NVME, HYBRID_GPUS, LOCAL_GPUS, LOCAL_NVME, PaperStudy
 from benchmarks.model.published_observations import MIXED_TIME, TRAFFIC, UTILISATION
@@ -151,7 +151,7 @@ def _whole_trainings() -> Chart:
 @cache
 def _training_ratios() -> tuple[tuple[str, str, float, float, float], ...]:
     """Return workload, storage, and the whole training's time relative to local storage with its 90 % interval."""
-    study, found = PaperStudy(prior()), []
+    study, found = PaperStudy(published_belief()), []
     for name in PAPER_WORKLOADS:
         base = study.figure("training", name, LOCAL_GPUS)
         for place, storage in zip(STORAGE_CONFIGURATIONS, STORAGE_LABELS, strict=True):

@@ -5,7 +5,7 @@ Published, predicted, simulated and measured values are marks of their own, neve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -23,6 +23,7 @@ from benchmarks.figures.rows import RunData, configuration_label, hardware_label
 from benchmarks.figures.selectors import FigureQuery, select_runs, selection_notes
 from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_WORKLOADS
 from benchmarks.model.observations import JudgedObservation, judge_observations
+from benchmarks.simulation.observations import SimulatedObservation, simulated_observations
 from benchmarks.sweeps.models import Sweep
 from core.errors import NotFound
 from core.language import SOURCE_LANGUAGE, _
@@ -44,17 +45,22 @@ class ExperimentRuns:
 
 
 @dataclass(frozen=True)
+class ObservationVerdict:
+    """An observation, with a `label` to read: judged by the model, and by the simulation where it can show it."""
+
+    label: str
+    judged: JudgedObservation
+    simulated: SimulatedObservation | None
+
+
+@dataclass(frozen=True)
 class RenderedExperimentFigure:
     """A figure with its charts, the verdicts on its observations, and notes on all charts."""
 
     entry: ExperimentFigure
     charts: tuple[Chart, ...]
-    verdicts: tuple[JudgedObservation, ...]
+    verdicts: tuple[ObservationVerdict, ...]
     notes: tuple[str, ...] = ()
-
-    @property
-    def labelled_verdicts(self) -> list[tuple[str, JudgedObservation]]:
-        return with_labels(self.verdicts)
 
     @property
     def picture(self) -> ChartPicture | None:
@@ -62,19 +68,19 @@ class RenderedExperimentFigure:
         return next((one for chart in self.charts if (one := chart_picture(chart)) is not None), None)
 
 
-def with_labels(verdicts: Iterable[JudgedObservation]) -> list[tuple[str, JudgedObservation]]:
-    """Return verdicts, each with the label of its observation."""
-    return [(observation_label(one.observation.key), one) for one in verdicts]
-
-
-def judged_observations() -> tuple[JudgedObservation, ...]:
-    """Return the observations as the model before any run judges them, in the current language."""
-    return _judged(translation.get_language() or SOURCE_LANGUAGE)
+def observation_verdicts() -> tuple[ObservationVerdict, ...]:
+    """Return the observations as the model before any run and the simulation judge them, in the current language."""
+    return _verdicts(translation.get_language() or SOURCE_LANGUAGE)
 
 
 @lru_cache(maxsize=8)
-def _judged(language: str) -> tuple[JudgedObservation, ...]:
-    return tuple(judge_observations())
+def _verdicts(language: str) -> tuple[ObservationVerdict, ...]:
+    simulated = simulated_observations()
+    return tuple(
+        ObservationVerdict(observation_label(key), one, simulated.get(key))
+        for one in judge_observations()
+        for key in (one.observation.key,)
+    )
 
 
 def experiment_runs(person: User) -> ExperimentRuns:
@@ -156,9 +162,10 @@ def _recorded(runs: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(one for one in runs if not one.startswith(ID_PREFIX))
 
 
-def _verdicts_of(entry: ExperimentFigure) -> tuple[JudgedObservation, ...]:
-    judged = judged_observations()
-    return tuple(one for one in judged if one.observation.key.partition("-")[0] in entry.observations)
+def _verdicts_of(entry: ExperimentFigure) -> tuple[ObservationVerdict, ...]:
+    return tuple(
+        one for one in observation_verdicts() if one.judged.observation.key.partition("-")[0] in entry.observations
+    )
 
 
 def figures_without_runs() -> tuple[RenderedExperimentFigure, ...]:

@@ -21,9 +21,8 @@ from benchmarks.experiment.selectors import (
     experiment_figure,
     experiment_runs,
     figures_without_runs,
-    judged_observations,
+    observation_verdicts,
     played_sweeps,
-    with_labels,
 )
 from benchmarks.experiment.services import experiment_play
 from benchmarks.figures.presentation import chart_csv_lines, display_chart
@@ -40,7 +39,7 @@ from core.language import SOURCE_LANGUAGE, _, _n, joined
 @declare(Audience.EVERYBODY, menu_entry=MenuEntry("Experiment", "Benchmarks", 4))
 def experiment(request: HttpRequest) -> HttpResponse:
     """Show the published experiment in its order; charts are loaded as they come into view."""
-    person, judged = person_of(request), judged_observations()
+    person, verdicts = person_of(request), observation_verdicts()
     runs, sweeps = experiment_runs(person), played_sweeps(person)
     progress = progress_of_sweeps(sweeps)
     context = {
@@ -49,9 +48,11 @@ def experiment(request: HttpRequest) -> HttpResponse:
         "variants": VARIANTS,
         "first_model": FIRST_MODEL,
         "figures": figures_without_runs(),  # the charts, which are loaded as they come into view, have the runs
-        "judged": with_labels(judged),
-        "holding": sum(one.holds for one in judged),
-        "fitted": sum(one.fitted for one in judged),
+        "verdicts": verdicts,
+        "holding": sum(one.judged.holds for one in verdicts),
+        "fitted": sum(one.judged.fitted for one in verdicts),
+        "simulated": len(simulated := [one.simulated for one in verdicts if one.simulated]),
+        "simulated_holding": sum(one.holds for one in simulated),
         "provenances": _provenances(runs),
         "plays": _plays(person) if person.may_compose else [],
         "played": [(sweep, progress[sweep.pk]) for sweep in sweeps],

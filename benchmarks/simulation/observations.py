@@ -83,7 +83,7 @@ def _training_seconds(spec: Spec, topology: Topology) -> float:
 
 
 def simulated_observations() -> dict[str, SimulatedObservation]:
-    """Return the observations that steps show, by their key, as the simulation judges them."""
+    """Return the observations that it can show, by their key, as the simulation judges them."""
     study, found = SimulatedStudy(), {}
     for key, judge in STEP_JUDGES.items():
         simulated, figure, holds = judge(study)

@@ -13,13 +13,14 @@ from django.test import Client
 from accounts.models import Role, Tenant, User
 from benchmarks.experiment.figures import EXPERIMENT_FIGURES
 from benchmarks.experiment.published import observation_label
-from benchmarks.experiment.selectors import with_labels
-from benchmarks.model import paper_rows, prior
+from benchmarks.experiment.selectors import ObservationVerdict
+from benchmarks.model import paper_rows, published_belief
 from benchmarks.model.calibration import PAPER_TOPOLOGIES, paper_spec
 from benchmarks.model.observations import judge_observations
 from benchmarks.model.paper_study import PaperStudy
 from benchmarks.model.published_observations import TRAFFIC
 from benchmarks.simulation import simulate_step
+from benchmarks.simulation.observations import SimulatedObservation, simulated_observations
 from benchmarks.workloads.catalogue import workload_title
 from tests.benchmarks.figures.making import run_made
 from tests.pages import page_text
@@ -56,6 +57,8 @@ def test_without_any_run_all_figures_follow_in_their_order_with_a_verdict_on_eac
     assert places == sorted(places)
     judged = judge_observations()
     assert f"{sum(one.holds for one in judged)} of {len(judged)} published observations" in text
+    simulated = simulated_observations().values()
+    assert f"{sum(one.holds for one in simulated)} of the {len(simulated)} that it can show" in text
     for one in judged:
         section = text[text.index(f"<b>{observation_label(one.observation.key)}</b>") :]
         assert section.index("holds" if one.holds else "does not hold") < section.index("</p>")
@@ -155,7 +158,7 @@ def test_a_software_variant_is_in_its_figure_alone(client: Client, bob: User) ->
 
 
 def test_storage_is_predicted_of_whole_trainings(client: Client) -> None:
-    study = PaperStudy(prior())
+    study = PaperStudy(published_belief())
     rows = {(one["Workload"], one["Storage"]): one for one in table(client, "figure-15", "training-storage")}
     for name, storage in (("localNVMe", "local NVMe"), ("falconNVMe", "Falcon NVMe")):
         ratio = study.figure("training", "bert_large", name) / study.figure("training", "bert_large", "localGPUs")
@@ -166,10 +169,15 @@ def test_storage_is_predicted_of_whole_trainings(client: Client) -> None:
 
 def test_an_observation_that_does_not_hold_is_told_by_word_and_sign() -> None:
     first, second, *__ = judge_observations()
-    shown = [replace(first, holds=False, fitted=False), replace(second, holds=True, fitted=True)]
-    text = " ".join(render_to_string("benchmarks/experiment/verdicts.html", {"verdicts": with_labels(shown)}).split())
+    missed = SimulatedObservation(simulated="+19.0%", value=0.19, holds=False)
+    shown = [
+        ObservationVerdict("O1", replace(first, holds=False, fitted=False), None),
+        ObservationVerdict("O2", replace(second, holds=True, fitted=True), missed),
+    ]
+    text = " ".join(render_to_string("benchmarks/experiment/verdicts.html", {"verdicts": shown}).split())
     assert '<b>O1</b> <span class="state failed">does not hold</span>' in text
     assert '<b>O2</b> <span class="state done">holds</span> <span class="faint"> the model is fitted to it' in text
+    assert '+19.0% <span class="state failed">does not hold</span>' in text
 
 
 def test_the_api_has_the_verdicts_and_charts_of_the_page(client: Client, bob: User) -> None:
@@ -180,6 +188,9 @@ def test_the_api_has_the_verdicts_and_charts_of_the_page(client: Client, bob: Us
     assert [(one["key"], one["holds"]) for one in found["observations"]] == [
         (one.observation.key, one.holds) for one in judge_observations()
     ]
+    assert {one["key"]: one["simulated"]["holds"] for one in found["observations"] if one["simulated"]} == {
+        key: one.holds for key, one in simulated_observations().items()
+    }
     assert [one["title"] for one in found["workloads"]][-1] == "BERT-large"
     of_figure = client.get("/api/v1/benchmarks/experiment/figure-11/").json()
     assert of_figure == found["figures"][list(EXPERIMENT_FIGURES).index("figure-11")]
