@@ -98,6 +98,12 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
 
 
+class SentSpec(Spec, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """A specification as a host gets it: without fields at their default, which an agent of an earlier version may not
+    know.
+    """
+
+
 class NodePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The part that one host, a node, has in a run over several: its ranks, and where all ranks meet.
 

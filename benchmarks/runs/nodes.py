@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
+import msgspec
 from django.utils.crypto import salted_hmac
 
 from benchmarks.runs.claims import RunClaim, RunFailed
@@ -19,7 +20,7 @@ from fabric.agents.models import HostAgent
 from fabric.agents.selectors import attached_devices, device_selector, latest_report, match_device
 from fabric.inventory.models import Device
 from hostwire.protocol import DeviceSelector, PciDevice, TrainRequest
-from hostwire.training import NodePart, SimulationProfile
+from hostwire.training import NodePart, SentSpec, SimulationProfile
 
 DEVICE_VISIBLE_TIMEOUT: Final = 45.0  # for an attached device to appear in its host's report
 RENDEZVOUS_PORTS: Final = range(20000, 32768)  # below those that Linux gives to connections
@@ -149,7 +150,7 @@ def _train_request(
 ) -> TrainRequest:
     return TrainRequest(
         run=str(run.pk),
-        spec=run.specification(),
+        spec=msgspec.convert(run.spec, SentSpec),
         executor="simulated" if run.executor == "simulated" else "torch",
         limit=run.limit_seconds,
         devices=seen.devices,

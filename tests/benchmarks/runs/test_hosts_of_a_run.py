@@ -27,7 +27,7 @@ from fabric.inventory.models import Host
 from falconweb.testing import host_port_of
 from hostwire.protocol import TrainerCapabilities
 from hostwire.signing import new_key, seal_report
-from hostwire.training import RunFailed, RunReading, RunUpdate, StepsCompleted
+from hostwire.training import LATER_FIELDS, RunFailed, RunReading, RunUpdate, Spec, StepsCompleted
 from tests.benchmarks.runs.conftest import reported
 from tests.benchmarks.runs.lab import Lab, attached, until
 
@@ -112,6 +112,19 @@ def test_devices_are_attached_at_each_host_and_each_is_asked_for_its_ranks(lab: 
         ("10.0.0.1", parts[0].port, parts[0].token)  # type: ignore[union-attr]
     }
     assert [one.local for one in requests] == [1, 0]
+
+
+def test_agents_of_an_earlier_version_are_told_of_no_field_that_they_do_not_know(lab: Lab, second: Host) -> None:
+    run = ask(lab, replace(place(lab, second, 5), others=()))
+    (request,) = train_requests(run, run.all_nodes(), [HostDevices(lab.place(1), (), {}, (), None, "")])
+    sent = msgspec.json.decode(msgspec.json.encode(request))
+    assert "workload" in sent["spec"]
+    assert not LATER_FIELDS & sent["spec"].keys()
+    assert msgspec.convert(sent["spec"], Spec) == run.specification()
+    Run.objects.filter(pk=run.pk).update(spec={**run.spec, "data": "files"})
+    run.refresh_from_db()
+    (request,) = train_requests(run, run.all_nodes(), [HostDevices(lab.place(1), (), {}, (), None, "")])
+    assert request.spec.data == "files"
 
 
 def test_a_run_waits_for_each_of_its_hosts_and_names_the_one(lab: Lab, second: Host) -> None:
