@@ -15,6 +15,7 @@ from torch import nn
 
 from hostwire.training import Spec
 from trainer.reporting import RunRefused, format_bytes, logger
+from trainer.storage import require_own
 
 FOLDER: Final = "falcon-checkpoints"
 MOST_CHECKPOINTS: Final = 4  # of a folder: the oldest of ended runs make room
@@ -41,8 +42,10 @@ class Checkpoint:
         """Replace the checkpoint by a new one; returns its size. Raises RunRefused where it does not fit."""
         folder = self._file.parent
         new = folder / ".new"
+        require_own(folder.parent)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.parent.mkdir(mode=0o700, exist_ok=True)
+            folder.mkdir(exist_ok=True)
             with new.open("wb") as stream:
                 torch.save(state, stream)
                 stream.flush()
@@ -57,13 +60,15 @@ class Checkpoint:
 
     def load(self, spec: Spec) -> dict[str, Any]:
         """Return the saved state. Raises RunRefused where there is none, or one of another training."""
+        require_own(self._file.parent.parent)
         try:
             state: dict[str, Any] = torch.load(self._file, map_location="cpu", weights_only=True)
+            of = state["training"]
         except FileNotFoundError:
             raise RunRefused(f"There is no checkpoint of {self.run} in {self._file.parent.parent}.") from None
         except Exception as error:
             raise RunRefused(f"The checkpoint {self._file} cannot be read: {error}") from error
-        if different := [name for name, value in training_fields(spec).items() if state["training"].get(name) != value]:
+        if different := [name for name, value in training_fields(spec).items() if of.get(name) != value]:
             raise RunRefused(f"The checkpoint of {self.run} is of another training: {', '.join(different)} differ.")
         return state
 
@@ -74,7 +79,8 @@ class Checkpoint:
         """Delete the oldest checkpoints of the folder beyond the number that it keeps."""
         files = sorted(self._file.parent.parent.glob("*/checkpoint.pt"), key=_written_at, reverse=True)
         for file in files[MOST_CHECKPOINTS:]:
-            logger.info("The checkpoint of %s is deleted: a folder keeps %d.", file.parent.name, MOST_CHECKPOINTS)
+            # Not of which run: it may be somebody else's.
+            logger.info("An older checkpoint is deleted: a folder keeps %d.", MOST_CHECKPOINTS)
             shutil.rmtree(file.parent, ignore_errors=True)
 
 

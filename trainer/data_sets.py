@@ -25,6 +25,7 @@ import numpy as np
 
 from trainer.processes import die_with_parent
 from trainer.reporting import RunRefused, format_bytes, logger
+from trainer.storage import require_own
 
 VERSION: Final = 1  # of the content and its format: another one is another data set
 DATA_SEED: Final = 20260101  # of all data sets: a run's seed orders its samples
@@ -102,6 +103,7 @@ def data_set(folder: Path, kind: Kind, samples: int, sizes: dict[str, int], repo
     place = folder / f"{PREFIX}{kind}-{key}"
     try:
         with _locked(folder / f".{place.name}.lock"):
+            require_own(place)
             if (found := _found(place, wanted)) is None:
                 _write(place, wanted, report)
                 found = _found(place, wanted)
@@ -129,7 +131,7 @@ def expected_bytes(manifest: Manifest) -> float:
 @contextlib.contextmanager
 def _locked(file: Path) -> Iterator[None]:
     """Hold a lock over the context; another process of this host waits until then."""
-    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

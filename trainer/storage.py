@@ -10,6 +10,7 @@ import math
 import mmap
 import os
 import shutil
+import stat
 import tempfile
 import time
 from pathlib import Path
@@ -71,6 +72,16 @@ def data_folder() -> Path:
             f"{place} is no folder, so it holds no files and no checkpoints: mount the drive, or use random samples."
         )
     return place
+
+
+def require_own(place: Path) -> None:
+    """Raise RunRefused where something is that is a link, or another account's: it could lead writes elsewhere."""
+    try:
+        found = place.lstat()
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(found.st_mode) or found.st_uid != os.geteuid():
+        raise RunRefused(f"{place} is a link, or another account's: name another folder in {SCRATCH_VARIABLE}.")
 
 
 def data_path(spec: Spec) -> Path:

@@ -163,6 +163,32 @@ def test_a_checkpoint_of_another_training_is_refused_and_none_leaves_the_folder(
         msgspec.convert({"workload": "mnist_cnn", "resume_from": "../../etc"}, Spec)
 
 
+def test_a_link_that_somebody_put_into_a_shared_folder_is_not_followed(tmp_path: Path) -> None:
+    own, shared, elsewhere = (tmp_path / one for one in ("own", "shared", "elsewhere"))
+    for folder in (own, shared, elsewhere):
+        folder.mkdir()
+    data = written(own).folder
+    lock = shared / f".{data.name}.lock"
+    lock.symlink_to(elsewhere / "new")
+    with pytest.raises(RunRefused, match="cannot be written"):
+        written(shared)
+    lock.unlink()
+    (shared / data.name).symlink_to(data)
+    with pytest.raises(RunRefused, match="is a link"):
+        written(shared)
+    (shared / "falcon-checkpoints").symlink_to(elsewhere)
+    with pytest.raises(RunRefused, match="is a link"):
+        Checkpoint(shared, "one").save({"training": {}})
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, "one")
+    checkpoint.save({"done": 3})
+    with pytest.raises(RunRefused, match="cannot be read"):
+        checkpoint.load(spec_of("mnist_cnn", "tiny", {}))
+
+
 @pytest.mark.process
 @pytest.mark.nightly
 @pytest.mark.parametrize(("name", "steps"), [("mnist_cnn", 300), ("resnet50", 150)])
