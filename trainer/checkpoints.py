@@ -45,7 +45,7 @@ class Checkpoint:
         require_own(folder.parent)
         try:
             folder.parent.mkdir(mode=0o700, exist_ok=True)
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             with new.open("wb") as stream:
                 torch.save(state, stream)
                 stream.flush()

@@ -14,6 +14,7 @@ import math
 import multiprocessing
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ VERSION: Final = 1  # of the content and its format: another one is another data
 DATA_SEED: Final = 20260101  # of all data sets: a run's seed orders its samples
 TEXTS_A_SHARD: Final = 4096
 FREE_SPACE_FACTOR: Final = 1.1  # times the estimated size
+UNUSED_SECONDS: Final = 31 * 86400.0  # after which a data set may make room: no run lasts as long
 VALIDATION_SHARE: Final = 8  # one file for validation to so many for training
 PREFIX: Final = "falcon-data-"
 MANIFEST: Final = "manifest.json"
@@ -111,6 +113,8 @@ def data_set(folder: Path, kind: Kind, samples: int, sizes: dict[str, int], repo
         raise RunRefused(f"The data set cannot be written to {folder}: {error.strerror or error}.") from error
     if found is None:
         raise RunRefused(f"The data set in {place} changes while it is written: something else writes there.")
+    with contextlib.suppress(OSError):
+        os.utime(place / MANIFEST)  # it is in use
     logger.info("Data: %d files of %s in %s.", samples, format_bytes(found.manifest.bytes / len(found.labels)), place)
     return found
 
@@ -159,6 +163,8 @@ def _stored_bytes(place: Path) -> int:
 def _write(place: Path, wanted: Manifest, report: Callable[[str], None]) -> None:
     """Write a data set beside its place, and put it there."""
     size, free = expected_bytes(wanted), shutil.disk_usage(place.parent).free
+    if free < size * FREE_SPACE_FACTOR and _delete_unused(place.parent):
+        free = shutil.disk_usage(place.parent).free
     if free < size * FREE_SPACE_FACTOR:
         raise RunRefused(
             f"{place.parent} has {format_bytes(free)} free; the data set takes about {format_bytes(size)}. "
@@ -179,6 +185,16 @@ def _write(place: Path, wanted: Manifest, report: Callable[[str], None]) -> None
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
+
+
+def _delete_unused(folder: Path) -> int:
+    """Delete the data sets of a folder that no run has used for UNUSED_SECONDS; returns how many."""
+    limit = time.time() - UNUSED_SECONDS
+    unused = [place.parent for place in folder.glob(f"{PREFIX}*/{MANIFEST}") if place.stat().st_mtime < limit]
+    for place in unused:
+        logger.info("Data: %s is deleted: it was not used for a month.", place)
+        shutil.rmtree(place, ignore_errors=True)
+    return len(unused)
 
 
 def _write_samples(

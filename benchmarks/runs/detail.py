@@ -213,10 +213,9 @@ def _progress(run: Run, recorded: Mapping[str, Any]) -> RunProgress | None:
     if run.state not in Run.ON_HOST or not total or run.phase not in COUNTING_PHASES:
         return None
     _at, seconds = recorded.get(STEP_SECONDS_KEY, ((), ()))
-    left, before = (
-        None,
-        int(run.results.get("tables", {}).get("resumed_at", 0)),
-    )  # steps of the run that it goes on from
+    told = run.results.get("tables", {}).get("resumed_at")
+    before = told if isinstance(told, int) and 0 <= told <= total else 0  # steps of the run that it goes on from
+    left = None
     if len(seconds) >= 3 and before + run.steps_done < total:
         left = float(np.median(seconds)) * (total - before - run.steps_done)
     return RunProgress(done=min(before + run.steps_done, total), total=total, left=left)

@@ -55,10 +55,10 @@ def test_pictures_have_the_size_of_the_files_that_they_stand_for(draw: Any, size
 @pytest.mark.parametrize("kind", SIZES)
 def test_a_data_set_is_written_once_and_found_again(tmp_path: Path, kind: Kind) -> None:
     first = written(tmp_path, kind)
-    before = {file: file.stat().st_mtime_ns for file in first.folder.rglob("*")}
+    before = {file: file.stat().st_ino for file in first.folder.rglob("*")}
     again = written(tmp_path, kind)
     assert again.manifest == first.manifest
-    assert {file: file.stat().st_mtime_ns for file in again.folder.rglob("*")} == before
+    assert {file: file.stat().st_ino for file in again.folder.rglob("*")} == before
     manifest = json.loads((first.folder / "manifest.json").read_text())
     assert (manifest["version"], manifest["samples"], manifest["validation"]) == (1, 16, 2)
     assert len(manifest["sha256"]) == 64
@@ -104,6 +104,20 @@ def test_a_data_set_that_does_not_fit_is_refused_with_the_number(tmp_path: Path)
     with pytest.raises(RunRefused, match=r"free; the data set takes about [\d.]+ GiB"):
         data_set(tmp_path, "images", 10**9, SIZES["images"], lambda _sentence: None)
     assert not [entry for entry in tmp_path.iterdir() if entry.is_dir()]
+
+
+def test_only_data_sets_that_nobody_used_for_a_month_make_room(tmp_path: Path) -> None:
+    unused, used = written(tmp_path, "digits"), written(tmp_path, "texts")
+    os.utime(unused.folder / "manifest.json", (1e9, 1e9))
+    with pytest.raises(RunRefused, match="free; the data set takes"):
+        data_set(tmp_path, "images", 10**9, SIZES["images"], lambda _sentence: None)
+    assert not unused.folder.exists()
+    assert used.folder.exists()
+    os.utime(used.folder / "manifest.json", (1e9, 1e9))
+    written(tmp_path, "texts")
+    with pytest.raises(RunRefused, match="free; the data set takes"):
+        data_set(tmp_path, "images", 10**9, SIZES["images"], lambda _sentence: None)
+    assert used.folder.exists(), "a run has just used it"
 
 
 @pytest.mark.parametrize("world", [1, 3])
