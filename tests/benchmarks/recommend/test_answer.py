@@ -371,7 +371,7 @@ def test_a_trial_can_be_repeated() -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize(("truth", "median"), [("events", 0.0), ("drawn", 0.005)])
 def test_five_runs_leave_hardly_any_regret_in_many_trials(truth: str, median: float) -> None:
-    trials = run_study(120, seed=2, truth=truth)
+    trials = run_study(120, seed=3, truth=truth)  # as docs/recommend.md reports
     first, last = (np.array([one.regrets[place] for one in trials]) for place in (0, -1))
     assert np.median(last) <= median
     assert np.quantile(last, 0.95) < 0.05
