@@ -75,7 +75,8 @@ def _train(spec: Spec, place: RankContext, events: EventWriter, restart: str) ->
     training.resume(restart)
     torch.manual_seed((spec.seed * 65537 + place.rank) * 8191 + training.done)  # for dropout: a seed per process
     half = min(max(MIN_UNSYNCHRONISED_STEPS, spec.steps // 2), MAX_UNSYNCHRONISED_STEPS)
-    alone = half if spread.can_skip else 0
+    # After a restart fewer processes may be left: their steps do not compare with the timed ones.
+    alone = half if spread.can_skip and not restart else 0
     settling = (2 if spec.compile else 1) if alone else 0
     left = spec.steps - training.done
     feed = training.feed(spec.warmup + left + alone + settling)
@@ -97,7 +98,7 @@ def _train(spec: Spec, place: RankContext, events: EventWriter, restart: str) ->
         for _ in range(settling):
             training.step(feed, exchange=False)
         training.phase("no_sync", alone, feed, events, exchange=False)
-    elif spec.strategy == "sharded":
+    elif spec.strategy == "sharded" and not restart:
         logger.info("Weights are sharded: there are no steps without exchange to compare with.")
     events.phase("finish")
     values, units = intervals.figures()
@@ -138,7 +139,8 @@ class TrainingLoop:
             restore_state(self._spread.inner, self._optimiser, state)
             self._scaler.load_state_dict(state["scaler"])
             self.done, self.consumed = state["done"], state["consumed"]
-            if self.done >= self._spec.steps:
+            # A process may be lost after the last step: nothing is left to train, and the results are.
+            if self.done >= self._spec.steps and not restart:
                 raise RunRefused(f"The checkpoint has {self.done} steps: of {self._spec.steps}, none is left.")
         self._intervals.announce(restart, self.done, self.step_samples, is_resumed=state is not None)
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks.workloads.catalogue import spec_of
-from hostwire.training import PhaseStarted, RunResult, Spec, StepsCompleted
+from hostwire.training import PhaseStarted, RunResult, Spec, StepsCompleted, event_decoder
 from tests.trainer.conftest import LONGEST
 from tests.trainer.starting import Running, RunOutcome
 from tests.waiting import wait_for
@@ -26,8 +26,9 @@ from trainer.checkpoints import Checkpoint, training_fields  # noqa: E402
 from trainer.data_sets import DataSet, Kind, data_set  # noqa: E402
 from trainer.drawing import draw_image, draw_scene  # noqa: E402
 from trainer.file_samples import VALIDATION, EpochOrder, FileSamples, file_loader, validation_batches  # noqa: E402
-from trainer.reporting import RunRefused  # noqa: E402
+from trainer.reporting import EventWriter, RunRefused  # noqa: E402
 from trainer.restarts import limit_cores  # noqa: E402
+from trainer.training import run_rank  # noqa: E402
 
 Ran = Callable[..., RunOutcome]
 Started = Callable[..., Running]
@@ -283,3 +284,30 @@ def test_a_killed_process_leaves_a_run_that_goes_on_with_the_other(started: Star
     (left,) = set(running.members()) - {running.process.pid}
     os.kill(left, signal.SIGKILL)
     assert running.process.wait(60) == -signal.SIGKILL
+
+
+class LostAtTheEnd(EventWriter):
+    """Ends a run after its last step."""
+
+    def phase(self, name: str) -> None:
+        if name == "finish":
+            raise ConnectionError(name)
+        super().phase(name)
+
+
+@pytest.mark.process
+def test_a_run_that_lost_a_process_after_its_last_step_has_its_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FALCONWEB_SCRATCH": str(tmp_path), "FALCONWEB_RUN": "last"}.items():
+        monkeypatch.setenv(name, value)
+    spec = spec_of("mnist_cnn", "tiny", {"devices": 1, "strategy": "single", "steps": 2, "checkpoint_every": 2})
+    with pytest.raises(ConnectionError):
+        run_rank(spec, LostAtTheEnd(tmp_path / "events.jsonl", leads=True))
+    with pytest.raises(RunRefused, match="none is left"):
+        run_rank(msgspec.structs.replace(spec, resume_from="last"), EventWriter(tmp_path / "refused", leads=True))
+    run_rank(spec, EventWriter(tmp_path / "events.jsonl", leads=True), "Process 1 ended with exit code 1.")
+    events = [event_decoder.decode(line) for line in (tmp_path / "events.jsonl").read_bytes().splitlines()]
+    (result,) = (event for event in events if isinstance(event, RunResult) and "parameters" in event.values)
+    assert result.values["parameters"] > 0
+    assert [event.phase for event in events if isinstance(event, StepsCompleted)].count("timed") == 1
