@@ -19,7 +19,7 @@ from benchmarks.model.calibration import Observation
 from benchmarks.model.prediction import BASIS_LABELS, Basis, Prediction
 from benchmarks.model.reference_data import PARAMETERS
 from benchmarks.model.topology import Topology
-from benchmarks.workloads.catalogue import workload_of
+from benchmarks.workloads.catalogue import workload_of, workload_title
 from core.language import _, _n, joined
 from hostwire.training import Precision, Spec
 
@@ -168,7 +168,7 @@ class _OptionEvaluator:
         model = self.topology.accelerators[0].model if self.topology.accelerators else _("the CPU")
         unknown = _(
             "No two runs of {workload} on {model} differ in this alone: tune the deployment, or run both.",
-            workload=self.spec.workload, model=model,
+            workload=workload_title(self.spec.workload), model=model,
         )  # fmt: skip
         return (
             OptionGain(

@@ -17,6 +17,7 @@ from benchmarks.deploy.request import (
     guess_workload,
     request_spec,
 )
+from benchmarks.workloads.catalogue import workload_title
 from core.language import _, gettext_noop
 
 CPU_TYPES: Final[dict[str, Architecture]] = {
@@ -141,7 +142,7 @@ def _read_application(application: ObjectMembers, request: DeploymentRequest) ->
     if guess:
         application.notes.note(
             application.at("app_tag" if tag and guess in guess_workload((tag,)) else "executable"),
-            "used", _("Taken for {workload} in predictions, by its name.", workload=guess),
+            "used", _("Taken for {workload} in predictions, by its name.", workload=workload_title(guess)),
         )  # fmt: skip
         made = dataclasses.replace(made, spec=request_spec(guess, {}, made, FieldNotes(), ""))
     return made

@@ -18,6 +18,7 @@ from benchmarks.deploy.request import (
     guess_workload,
     request_spec,
 )
+from benchmarks.workloads.catalogue import workload_title
 from core.language import _
 
 MAX_VARIABLES: Final = 100
@@ -145,7 +146,9 @@ def _with_spec(form: ObjectMembers, request: DeploymentRequest) -> DeploymentReq
     if not workload:
         workload = guess_workload(request.command)
         if workload:
-            form.used("command", _("Taken for {workload} in predictions, by its name.", workload=workload))
+            form.used(
+                "command", _("Taken for {workload} in predictions, by its name.", workload=workload_title(workload))
+            )
         elif given:
             form.refuse("workload", _("It is missing, but required for options of a workload."))
     if not workload or "/workload" in form.notes.errors:

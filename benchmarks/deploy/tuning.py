@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from benchmarks.deploy.gains import fast_precisions
 from benchmarks.model.topology import Topology
 from benchmarks.runs.rules import Composition
-from benchmarks.sweeps.grid import EarlyStopping, SweepGrid
+from benchmarks.sweeps.grid import AXIS_LABELS, EarlyStopping, SweepGrid
 from benchmarks.sweeps.placement import (
     CPU_PLACEMENT,
     DEVICES_PREFIX,
@@ -75,8 +75,8 @@ class Tuning:
             return _("The tuning has no result: none of its runs completed.")
         parts = [
             _(
-                "Tuned: {values} is the fastest of {total} settings, {rate} samples a second.",
-                values=", ".join(f"{name} {_shown(value)}" for name, value in best.values.items()),
+                "Tuned. The fastest of {total} settings has {rate} samples a second ({values}).",
+                values=", ".join(f"{_(AXIS_LABELS[name])}: {_shown(value)}" for name, value in best.values.items()),
                 total=self.total, rate=f"{best.rate:.4g}",
             ),
             self._gain_sentence(best),
@@ -175,4 +175,6 @@ def _storage(composition: Composition) -> str:
 
 
 def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return _("yes") if value else _("no")
+    return value.upper() if isinstance(value, str) else str(value)  # 'fp16'

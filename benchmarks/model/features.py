@@ -35,6 +35,7 @@ from benchmarks.model.reference_data import (
 )
 from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Topology
 from benchmarks.workloads import costs as workload_costs
+from benchmarks.workloads.catalogue import workload_title
 from benchmarks.workloads.definitions import Costs
 from core.language import _, gettext_noop
 from hostwire.training import Spec
@@ -174,7 +175,9 @@ def features_of(spec: Spec, topology: Topology) -> Features:
 def _features_of(spec: Spec, topology: Topology) -> Features:
     costs, accelerators = costs_of(spec), accelerators_used(spec, topology)
     if is_link_workload(spec):
-        raise ModelError(_("{workload} measures links: it has no training step.", workload=spec.workload))
+        raise ModelError(
+            _("{workload} measures links: it has no training step.", workload=workload_title(spec.workload))
+        )
     family = WORKLOAD_FAMILY[spec.workload]
     devices = spec.devices
     facts = _processor(spec, topology, accelerators, family)

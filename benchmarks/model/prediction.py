@@ -27,6 +27,7 @@ from benchmarks.model.reference_data import (
 )
 from benchmarks.model.step_time import StepTimes, counted_traffic, edge_rates, ring_bytes, step_times
 from benchmarks.model.topology import LOCAL, Accelerator, Topology
+from benchmarks.workloads.catalogue import workload_title
 from core.language import _, _n, gettext_noop, joined
 from hostwire.training import Spec
 
@@ -112,18 +113,18 @@ def _basis(spec: Spec, topology: Topology, belief: Belief) -> tuple[Basis, str]:
             "Calibrated: the model was fitted to one run of {workload}, none of exactly this.",
             "Calibrated: the model was fitted to {count} runs of {workload}, none of exactly this.",
             count,
-            workload=spec.workload,
+            workload=workload_title(spec.workload),
         )
     if belief.runs:
         sentence = _(
             "Prior: no run of {workload} is known. Runs of other workloads, published rates and data sheets are its "
             "basis.",
-            workload=spec.workload,
+            workload=workload_title(spec.workload),
         )
     else:
         sentence = _(
             "Prior: no run of {workload} is known. Published rates and data sheets are its basis.",
-            workload=spec.workload,
+            workload=workload_title(spec.workload),
         )
     doubtful = [
         device.model

@@ -36,6 +36,7 @@ from benchmarks.model.reference_data import (
     drive_datasheet,
 )
 from benchmarks.model.topology import LOCAL, Accelerator, Topology
+from benchmarks.workloads.catalogue import workload_title
 from core.language import _
 from hostwire.training import Spec
 
@@ -236,7 +237,9 @@ def link_seconds(logs: Floats, spec: Spec, topology: Topology) -> Floats:
         )
         return times * 2 * float(sizes.sum()) * way / p("copy")
     if spec.devices < 2:
-        raise ModelError(_("{workload} is between devices: it needs at least 2.", workload=spec.workload))
+        raise ModelError(
+            _("{workload} is between devices: it needs at least 2.", workload=workload_title(spec.workload))
+        )
     if spec.workload == "gpu_bandwidth":
         return times * _pair_seconds(p("loopback"), sizes, devices, spec, topology)
     edges = ring_edges(spec, topology, devices)

@@ -27,6 +27,7 @@ from benchmarks.recommend.power import RESTING_SHARE, WAITING_SHARE, ChassisPowe
 from benchmarks.recommend.request import Objective, RecommendationRequest
 from benchmarks.recommend.search import search_layouts
 from benchmarks.recommend.times import TimesAround, drawers_seconds, start_seconds
+from benchmarks.runs.topology import strategy_label
 from core.language import _
 from hostwire.training import Precision, Spec, Strategy
 
@@ -115,9 +116,11 @@ def _memory_sentence(spec: Spec, layout: Layout) -> str:
         model=kind.model,
         available=kind.memory_bytes / 1e9,
         batch=spec.batch,
-        precision=spec.precision,
+        precision=spec.precision.upper(),
         needed=memory_bytes(spec) / 1e9,
-        device=_("device") if spec.devices == 1 else _("device ({strategy})", strategy=spec.strategy),
+        device=_("device")
+        if spec.devices == 1
+        else _("device ({strategy})", strategy=_(strategy_label(spec.strategy))),
     )
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from benchmarks.model.features import IMPOSSIBLE_INPUT, VALUE_BYTES, ModelError, costs_of, is_link_workload
 from benchmarks.model.reference_data import CORE_RATE, HOST_MEMORY_RATE, WORKLOAD_FAMILY, DeviceDatasheet
 from benchmarks.simulation import constants as c
+from benchmarks.workloads.catalogue import workload_title
 from benchmarks.workloads.definitions import LayerCosts
 from core.language import _
 from hostwire.training import Spec
@@ -52,7 +53,9 @@ def layers_of(spec: Spec) -> tuple[LayerCosts, ...]:
     """Return at most MAX_GROUPS groups of layers. Raises ModelError for a workload that trains nothing."""
     layers = costs_of(spec).layers
     if is_link_workload(spec) or not layers:
-        raise ModelError(_("{workload} measures links: it has no training step.", workload=spec.workload))
+        raise ModelError(
+            _("{workload} measures links: it has no training step.", workload=workload_title(spec.workload))
+        )
     flops, parameters = sum(layer.flops for layer in layers), sum(layer.parameters for layer in layers)
     if not (flops > 0 and parameters > 0):
         raise ModelError(_(IMPOSSIBLE_INPUT))

@@ -149,7 +149,7 @@ def test_what_a_precision_or_a_compiler_brings_is_unknown_without_runs_of_the_ne
     unknown = {one.option: one for one in made(request).gains}
     for name in ("precision", "compile"):
         assert (unknown[name].factor, unknown[name].basis, unknown[name].taken) == (None, "unknown", False)
-        assert "No two runs of resnet50 on V100" in unknown[name].source
+        assert "No two runs of ResNet-50 on V100" in unknown[name].source
     topology = PAPER_TOPOLOGIES["falconGPUs"]
     runs = [
         Observation(

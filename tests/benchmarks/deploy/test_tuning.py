@@ -84,6 +84,8 @@ def test_a_tuning_says_what_it_gained_and_how_it_is_known() -> None:
     assert "3 settings were skipped early or failed." in skipped.sentence
     assert "The runs were simulated" in skipped.sentence
     assert "no result" in tuning().sentence
+    best = setting(100.0, precision="fp16", compile=True, loader_workers=4)
+    assert "(Arithmetic: FP16, Compiled: yes, Loader processes: 4)" in tuning(best).sentence
     assert tuning(setting(1.0, batch=16), left=1).best is None
 
 
