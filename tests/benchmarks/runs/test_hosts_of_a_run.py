@@ -11,19 +11,23 @@ from msgspec.structs import replace
 
 from accounts.models import Role, User
 from benchmarks import model
-from benchmarks.runs.claims import holds_acquire, queue_status
+from benchmarks.runs.attachment import attach_devices
+from benchmarks.runs.claims import RunClaim, holds_acquire, queue_status
 from benchmarks.runs.models import Hold, Run
 from benchmarks.runs.nodes import HostDevices, train_requests
 from benchmarks.runs.recording import log_tail, run_update_store
 from benchmarks.runs.requests import RunRequest
 from benchmarks.runs.rules import Composition, HostShare, held_key, rank_counts
+from benchmarks.runs.scheduler import runs_schedule
 from benchmarks.runs.services import run_create
 from benchmarks.runs.topology import gpu_labels, recorded_topology
 from benchmarks.workloads.catalogue import spec_of
 from benchmarks.workloads.validation import SpecError
 from core.errors import Invalid, NotFound
+from fabric.agents.models import HostAgent
 from fabric.agents.services import agent_register, report_store
 from fabric.inventory.models import Host
+from fabric.operations.models import Plan
 from falconweb.testing import host_port_of
 from hostwire.protocol import TrainerCapabilities
 from hostwire.signing import new_key, seal_report
@@ -82,14 +86,23 @@ def test_what_is_stored_of_one_host_is_as_before_and_several_keep_their_order() 
 
 
 def test_devices_are_attached_at_each_host_and_each_is_asked_for_its_ranks(lab: Lab, second: Host) -> None:
-    run = ask(lab, place(lab, second, 5, 6, local=1))
-    held = {f"device/{lab.device(slot).pk}" for slot in (1, 5, 6)} | {f"host/{lab.host.pk}/gpu/0"}
+    run = ask(lab, place(lab, second, 3, 4, local=1))
+    held = {f"device/{lab.device(slot).pk}" for slot in (1, 3, 4)} | {f"host/{lab.host.pk}/gpu/0"}
     held |= {f"host/{host.pk}/shared" for host in (lab.host, second)}
-    run = until(run, lambda one: one.state == "starting")
+    runs_schedule()
+    claim = RunClaim.claim(str(run.pk), "tests")  # nobody else asks the hosts to start it
+    assert claim is not None
+    attach_devices(claim)
+    HostAgent.objects.all().delete()  # none answers here, and attaching would wait for it
+    until(run, lambda one: one.plan is not None and one.plan.state == Plan.State.DONE)
+    claim.run.refresh_from_db()
+    assert attach_devices(claim)
+    run = Run.objects.get(pk=run.pk)
+    assert run.state == "starting"
     keys = {held_key(key) for key in Hold.objects.values_list("key", flat=True)}
     assert {key for key in keys if not key.startswith("switch/")} == held
     assert attached(lab.chassis)[1] == "H1"
-    assert (attached(lab.chassis)[5], attached(lab.chassis)[6]) == ("H2", "H2")
+    assert (attached(lab.chassis)[3], attached(lab.chassis)[4]) == ("H2", "H2")
     topology = recorded_topology(run)
     assert topology is not None
     assert (topology.host, topology.other_hosts) == ("node-a", ("node-b",))
