@@ -100,12 +100,13 @@ class Tuning:
             return _("What it gained is unknown: the setting to begin with did not complete.")
         if first is best:
             return _("It is the setting to begin with: there was nothing to gain.")
+        factor = f"{best.rate / first.rate:.2f}"
         if best.low <= first.high:
             return _(
                 "It is {factor} times as fast as the setting to begin with, but the spreads of their steps overlap.",
-                factor=f"{best.rate / first.rate:.2f}",
+                factor=factor,
             )
-        return _("It is {factor} times as fast as the setting to begin with.", factor=f"{best.rate / first.rate:.2f}")
+        return _("It is {factor} times as fast as the setting to begin with.", factor=factor)
 
 
 def tuning_grid(
