@@ -1,4 +1,4 @@
-"""The features of a run and its topology for the formula, and its memory requirement."""
+"""The features of a run and its topology for the formula."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ INDEX_FEATURES = frozenset({"family", "workload", "half", "reached", "core", "de
 
 
 def feature_columns(cells: Sequence[Features]) -> dict[str, Floats]:
-    """Return each field as a row over all cells; those of INDICES as whole numbers."""
+    """Return each field as a row over all cells; those of INDEX_FEATURES as whole numbers."""
     table = np.array([_values(cell) for cell in cells]).reshape(len(cells), len(FEATURE_NAMES)).T
     return {
         name: row.astype(np.intp) if name in INDEX_FEATURES else row.astype(np.float64)

@@ -42,11 +42,11 @@ from benchmarks.model.published_observations import (
     VISION_TIME,
     PaperObservation,
 )
+from benchmarks.model.reference_data import GB
 from benchmarks.workloads.catalogue import workload_title
 from core.language import _
 
 VISION, LANGUAGE = PAPER_WORKLOADS[:3], PAPER_WORKLOADS[3:]
-GIGA = 1e9
 TRAFFIC_TOLERANCE = 0.1  # relative; 4 GB/s is published with one digit
 SLIGHTLY = 0.1  # of all time
 
@@ -104,7 +104,7 @@ def _order(study: ExperimentStudy) -> Judgement:
 
 
 def _traffic(study: ExperimentStudy, workload: str) -> Judgement:
-    found = study.figure("traffic", workload, FALCON_GPUS) * (1 / GIGA)
+    found = study.figure("traffic", workload, FALCON_GPUS) * (1 / GB)
     return f"{found.value:.2f} GB/s", found, abs(found.value / TRAFFIC[workload] - 1) <= TRAFFIC_TOLERANCE
 
 
@@ -227,8 +227,8 @@ def _sharded(study: ExperimentStudy) -> Judgement:
     predicted = _(
         "{gains} samples a second; {sharded:.1f} GB at 10, against {whole:.1f} GB at 6",
         gains=", ".join(f"{name} {one.value:+.0%}" for name, one in gains.items()),
-        sharded=memory_bytes(spec) / GIGA,
-        whole=memory_bytes(six) / GIGA,
+        sharded=memory_bytes(spec) / GB,
+        whole=memory_bytes(six) / GB,
     )
     roomy = not fits(spec, topology) and memory_bytes(spec) <= memory_bytes(six)
     return predicted, gains[LOCAL_GPUS], roomy and min(one.value for one in gains.values()) > 0

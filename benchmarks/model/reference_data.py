@@ -127,7 +127,7 @@ _DEVICE_WORDS = (
 
 @cache
 def device_datasheet(model: str) -> DeviceDatasheet:
-    """Return the facts of an accelerator by its model's name ('Tesla V100-PCIE-16GB'); OTHER where it is not known."""
+    """Return the facts of an accelerator by its model's name ('Tesla V100-PCIE-16GB'), else UNKNOWN_DEVICE."""
     words = set(re.split(r"[^A-Z0-9]+", model.upper()))
     found = next((name for needed, name in _DEVICE_WORDS if words.issuperset(needed)), UNKNOWN_DEVICE.name)
     return DEVICE_DATASHEETS[found]

@@ -272,7 +272,7 @@ def _shared_copy_seconds(device: Accelerator, devices: tuple[Accelerator, ...], 
 
 
 def link_tables(spec: Spec, topology: Topology, logs: Floats) -> dict[str, Any]:
-    """Return the predicted results of a link workload, for one draw of the parameters; units are those of UNITS.
+    """Return the predicted results of a link workload, for one draw of the parameters; units are LINK_UNITS.
 
     `bandwidth` (both ways together) and `latency` have a row and a column for each device, with None on the diagonal.
     """
