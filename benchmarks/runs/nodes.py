@@ -14,7 +14,7 @@ from benchmarks.runs.claims import RunClaim, RunFailed
 from benchmarks.runs.models import Run, RunNode
 from benchmarks.runs.recording import GPU_PREFIX, node_reading_key
 from benchmarks.runs.rules import Composition, HostShare, rank_counts
-from benchmarks.runs.simulation import simulation_profile
+from benchmarks.runs.simulation import host_profile, simulation_profile
 from benchmarks.runs.topology import device_label, own_drive, recorded_topology
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import attached_devices, device_selector, latest_report, match_device
@@ -113,17 +113,23 @@ def _profiles(run: Run, nodes: Sequence[RunNode], seen: Sequence[HostDevices]) -
     topology = recorded_topology(run)
     if topology is None:
         raise RunFailed("refused", "Its topology is not recorded.")
+    addresses = {
+        device_label(device): there.addresses[pk]
+        for there in seen
+        for pk, device in _devices_in_order(there.share).items()
+    }
+    drives = [there.drive.address if there.drive is not None else "" for there in seen]
+    whole = simulation_profile(
+        run.specification(),
+        topology,
+        addresses,
+        drive=drives[0],
+        exercise=run.exercise,
+        seed=crc32(str(run.pk).encode()),  # a repeated request is the same
+    )
     return [
-        simulation_profile(
-            run.specification(),
-            topology,
-            {device_label(device): there.addresses[pk] for pk, device in _devices_in_order(there.share).items()},
-            host=node.name if node.number else "",
-            drive=there.drive.address if there.drive is not None else "",
-            exercise=run.exercise,
-            seed=crc32(str(run.pk).encode()),  # a repeated request is the same
-        )
-        for node, there in zip(nodes, seen, strict=True)
+        host_profile(whole, topology, host=node.name if node.number else "", drive=drive)
+        for node, drive in zip(nodes, drives, strict=True)
     ]
 
 

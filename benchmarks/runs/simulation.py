@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -19,8 +20,9 @@ from benchmarks.workloads.catalogue import workload_of
 from benchmarks.workloads.definitions import Costs, Workload
 from hostwire.training import DeviceProfile, SimulationProfile, Spec
 
-# Steps that a run repeats; of many devices fewer, as each takes longer to simulate.
-SIMULATED_STEPS, FEWEST_STEPS, SIMULATED_DEVICES = 16, 4, 256
+# Steps that a run repeats; of many batches on all devices fewer, as a worker simulates each for some milliseconds.
+SIMULATED_STEPS, SIMULATED_BATCHES = 16, 256
+MOST_BATCHES: Final = 2048  # of one step on all devices: a step of more takes as many times longer
 FINAL_LOSS_SHARE: Final = 0.5  # share of the first loss that is left at the end; for display only
 
 
@@ -29,33 +31,47 @@ def simulation_profile(
     topology: Topology,
     addresses: Mapping[str, str],
     *,
-    host: str = "",
     drive: str = "",
     exercise: Mapping[str, Any] = {},
     seed: int = 0,
 ) -> SimulationProfile:
     """Return the profile of a simulated run; `addresses` are the PCI addresses of accelerators by name.
 
-    Of a run over several hosts it is that of a further `host`, '' for the first. `drive` is the address of the NVMe
-    drive for data, '' if unknown: a training reads from it as in a first pass, else from the host's memory. `exercise`
-    may make the run fail: {"fails": "crash", "after": 5}. Raises ModelError.
+    `drive` is the address of the NVMe drive for data, '' if unknown: a training reads from it as in a first pass, else
+    from the host's memory. `exercise` may make the run fail: {"fails": "crash", "after": 5}. Raises ModelError.
     """
     workload = workload_of(spec.workload)
     ends: dict[str, Any] = {"fails": exercise.get("fails", ""), "fails_at": int(exercise.get("after", 0))}
     if workload.family == "link":
         return _link_profile(spec, topology, addresses, drive, ends)
-    steps = max(FEWEST_STEPS, min(SIMULATED_STEPS, SIMULATED_DEVICES // spec.devices))
-    found = simulate_step(spec, topology, seed=seed, steps=steps, cold=bool(drive))
+    found = _simulated_steps(spec, topology, seed=seed, cold=bool(drive))
     shared = shared_resources(spec, topology, found, seed=seed, cold=bool(drive))
     profile = _training_profile(spec, topology, found, addresses, drive)
-    number = len(topology.accelerators)
-    devices = (
-        *(device for one, device in zip(topology.accelerators, profile.devices, strict=False) if one.host == host),
-        *profile.devices[number:],
+    return msgspec.structs.replace(profile, shared=shared, pauses=periodic_pauses(spec, topology), **ends)
+
+
+def _simulated_steps(spec: Spec, topology: Topology, *, seed: int, cold: bool) -> StepSimulation:
+    """Return simulated steps, of so many batches that a worker's claim on the run outlasts them."""
+    steps = max(1, min(SIMULATED_STEPS, SIMULATED_BATCHES // (spec.devices * spec.accumulation)))
+    part = min(spec.accumulation, max(1, MOST_BATCHES // spec.devices))
+    found = simulate_step(msgspec.structs.replace(spec, accumulation=part), topology, seed=seed, steps=steps, cold=cold)
+    factor = spec.accumulation / part
+    return replace(
+        found,
+        step_seconds=found.step_seconds * factor,
+        steps=tuple(one * factor for one in found.steps),
+        devices={name: (into * factor, out * factor) for name, (into, out) in found.devices.items()},
     )
-    return msgspec.structs.replace(
-        profile, devices=devices, shared=shared, pauses=periodic_pauses(spec, topology), **ends
-    )
+
+
+def host_profile(profile: SimulationProfile, topology: Topology, *, host: str, drive: str) -> SimulationProfile:
+    """Return the part of a profile that one of several hosts plays: the same steps, with its own devices and drive.
+
+    `host` is the name of a further host, '' for the first.
+    """
+    devices = zip(topology.accelerators, profile.devices, strict=False)
+    own = (device for one, device in devices if one.host == host)
+    return msgspec.structs.replace(profile, devices=(*own, *_drive_profile(drive, profile.disk_read)))
 
 
 def _training_profile(

@@ -16,7 +16,7 @@ from hostwire.training import PeriodicPause, SharedResource, Spec
 # Shares of a resource's capacity at which a step is simulated, for how it slows beside other runs.
 CURVE_SHARES = (0.125, 0.25, 0.5, 1.0)
 CURVE_STEPS = 3
-MOST_DEVICES = 32
+MOST_BATCHES = 32  # a step on all devices
 NEGLIGIBLE = 0.02  # share of a capacity below which nobody feels a demand
 
 
@@ -28,8 +28,8 @@ def shared_resources(
     The steps of its curves are simulated with less and less of one resource.
     """
     devices = accelerators_used(spec, topology)
-    if len(devices) > MOST_DEVICES:
-        return ()  # it takes long, and has its hosts to itself
+    if spec.devices * spec.accumulation > MOST_BATCHES:
+        return ()  # it takes too long
     links = HostLinks(topology, devices)
     capacities = links.capacities()
     groups: dict[str, tuple[str, ...]] = {links.drive: (links.drive,), CORES: (CORES,)}

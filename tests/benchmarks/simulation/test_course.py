@@ -49,6 +49,16 @@ def test_the_profile_of_a_run_has_simulated_steps_and_reads_what_meters_read() -
     assert simulation_profile(BERT, FALCON, {}).steps == falcon.steps
 
 
+def test_a_step_of_many_batches_is_simulated_in_part_and_takes_as_many_times_longer() -> None:
+    sizes = {"options": {**BERT.options, "layers": 2}, "devices": 64, "strategy": "sharded"}
+    gpu = FALCON.accelerators[0]
+    place = replace(FALCON, accelerators=tuple(replace(gpu, name=f"gpu {number}") for number in range(64)))
+    some, many = (simulation_profile(changed(BERT, accumulation=count, **sizes), place, {}) for count in (32, 256))
+    assert many.step_seconds == pytest.approx(8 * some.step_seconds)
+    assert many.devices[0].to_device == pytest.approx(some.devices[0].to_device)
+    assert (len(many.steps), many.shared) == (1, ())
+
+
 def test_a_run_on_a_chosen_drive_reads_it_as_in_a_first_pass_and_another_reads_the_hosts_memory() -> None:
     nvme = PAPER_TOPOLOGIES["falconNVMe"]
     profile = simulation_profile(RESNET, nvme, {}, drive="0000:50:00.0")
