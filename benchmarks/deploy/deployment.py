@@ -288,9 +288,15 @@ def _evaluation(
         settable = set_options(request, request.spec)
         return evaluate_options(request.spec, topology, find_observations(), fixed=request.fixed, settable=settable)
     if request.spec is None:
-        why_not = _("No prediction: the request names no workload of the catalogue, and none can be guessed.")
+        why_not = _(
+            "No prediction: the request names no workload of the catalogue, and none can be guessed. Add ‘workload’ to "
+            "it."
+        )
     else:
-        why_not = _("No prediction: the request names no host, composition or topology of this site.")
+        why_not = _(
+            "No prediction: the request names no host, composition or topology of this site. Add ‘host’ to it, or "
+            "‘target.name’ in MODAK’s format."
+        )
     return OptionEvaluation(why_not=why_not)
 
 

@@ -112,7 +112,7 @@ def test_a_host_that_is_none_here_is_left_aside_in_a_request_of_modak() -> None:
         "/job/target/name"
     ] == "ignored"
     assert found.gains == ()
-    assert "host" in found.why_not
+    assert "Add ‘host’" in found.why_not
 
 
 def test_gains_are_predictions_of_what_is_taken() -> None:
