@@ -174,7 +174,7 @@ def _memory_of_devices(row: RunData) -> float | None:
 
 _RESOURCES: Final = (
     ("gpu", gettext_noop("GPU utilisation"),
-     gettext_noop("Share of the time in which devices compute, over the timed steps and all devices."),
+     gettext_noop("Share of the time in which any kernel runs, one that waits for others too; over the timed steps."),
      _reading_spread("utilisation", lambda row: 1.0)),
     ("gpu-memory", gettext_noop("GPU memory in use"),
      gettext_noop("Share of a device's memory in use; the mean over devices and steps."),
