@@ -34,7 +34,7 @@ _LOG_PIECE = re.compile(r"log\.(\d+)")
 
 
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The instructions for a supervisor, which samples the load of the host below `root` and of the GPUs `gpus`.
+    """The instructions for a supervisor, which samples the load of the host below `root` and of the GPUs among `gpus`.
 
     After `hang` seconds without an event the run counts as hanging, 0.0: never. The run ends with the process `parent`,
     where there is one.

@@ -121,7 +121,8 @@ def prepare_launch(
         sample=settings.sample_seconds,
         simulated=is_simulated,
         devices=given.devices,
-        gpus=tuple(gpu.address for gpu in given.gpus) if is_simulated or not settings.simulated else (),
+        # Of these the sampler reads those that NVML sees by then: a GPU just attached may come to it later.
+        gpus=given.devices if is_simulated or not settings.simulated else (),
         log_bytes=int(settings.log_mib * 2**20),
         parent=process_identity(settings.parent) if settings.parent else None,
     )

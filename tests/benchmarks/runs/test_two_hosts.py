@@ -164,18 +164,21 @@ def test_what_ends_one_host_ends_the_other_and_names_it(lab: TwoHosts) -> None:
 
 def test_a_simulated_run_loads_the_devices_of_each_host_and_gives_them_back(lab: TwoHosts) -> None:
     before = attached(lab.chassis)
-    attaching = {lab.device(3).pk: host_port_of(lab.chassis, "H2").pk}
-    other = HostShare(host=lab.second.pk, local_gpus=1, devices=attaching)
-    place = replace(lab.place(1, local=1), others=(other,))
-    run = lab.ask(place, given={"hosts": 2, "devices": 4, **ENDLESS})
-    # Of what was just attached NVML may show nothing yet.
-    own = {"own GPU 1", "own GPU 1 of node-b"}
-    until(run, lambda one: own <= set(gpu_labels(one, [series.key for series in series_of(one)]).values()))
-    assert attached(lab.chassis)[3] == "H2"
+    other = HostShare(host=lab.second.pk, devices={lab.device(6).pk: host_port_of(lab.chassis, "H2").pk})
+    place = replace(lab.place(5, local=1), others=(other,))
+
+    def loaded(run: Run) -> set[str]:
+        return {one.key.split("/")[1] for one in series_of(run) if one.key.endswith("/utilisation")}
+
+    run = until(lab.ask(place, given={"hosts": 2, "devices": 3, **ENDLESS}), lambda one: len(loaded(one)) == 3)
     run_cancel(person=lab.person, run=run)
     run = ended(run)
-    assert (run.state, run.provenance) == ("cancelled", "simulated")
+    assert (run.state, run.error, run.provenance) == ("cancelled", "ada cancelled it.", "simulated")
     assert attached(lab.chassis) == before
+    labels = gpu_labels(run, [one.key for one in series_of(run)])
+    assert loaded(run) == set(labels)
+    assert sorted(address.rpartition(" ")[0] for address in loaded(run)) == ["", "", "node-b"]
+    assert "own GPU 1" in labels.values()
 
 
 def test_where_the_second_host_refuses_nothing_is_left_running(lab: TwoHosts) -> None:
