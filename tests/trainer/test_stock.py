@@ -13,7 +13,7 @@ from benchmarks.workloads.catalogue import spec_of
 from hostwire.training import DRIVE_VARIABLE
 from tests.trainer.starting import RunOutcome
 from trainer.reporting import RunRefused
-from trainer.storage import MemorySamples, sample_source
+from trainer.storage import MemorySamples, data_folder, sample_source
 
 Ran = Callable[..., RunOutcome]
 SHAPE = (3, 5, 7)
@@ -54,6 +54,14 @@ def test_samples_in_a_folder_leave_no_file_behind_and_differ(tmp_path: Path, mon
     assert "no storage" in stock.description
 
 
+def test_files_and_checkpoints_need_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drive = tmp_path / "nvme0n1"
+    drive.touch()
+    monkeypatch.setenv(DRIVE_VARIABLE, str(drive))
+    with pytest.raises(RunRefused, match="mount the drive, or use random samples"):
+        data_folder()
+
+
 @pytest.mark.process
 def test_training_and_reads_of_storage_take_what_was_chosen(ran: Ran, tmp_path: Path) -> None:
     drive = tmp_path / "nvme0n1"
@@ -69,8 +77,3 @@ def test_training_and_reads_of_storage_take_what_was_chosen(ran: Ran, tmp_path: 
     )
     assert outcome.code == 0, outcome.log
     assert f"Samples are read from {drive}" in outcome.log
-    # Files need a folder.
-    outcome = ran(spec_of("resnet50", "tiny", {"steps": 2}), **{DRIVE_VARIABLE: str(drive)})
-    assert outcome.code == 2
-    assert outcome.trouble is not None
-    assert "mount the drive, or use random samples" in outcome.trouble.sentence
