@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.model.belief import SHARED_MISFIT, Belief, CellMeasurement, cell_key
 from benchmarks.model.features import Features, ModelError, features_of, is_link_workload
 from benchmarks.model.fitting import Bound, FitDatum, ParameterFit, Quantity, fit_parameters
+from benchmarks.model.measured_steps import MEASURED_STEPS, MeasuredStep
 from benchmarks.model.published_observations import ALMOST_TWICE, DDP_SPEEDUP, MIXED_TIME, TRAFFIC, VISION_TIME
 from benchmarks.model.published_rates import (
     LAMBDA_SOURCE,
@@ -38,9 +39,12 @@ from hostwire.training import Option, Spec
 
 # Published rates of one network on the same hardware differ by software, more between sources than within one.
 BETWEEN_SOURCES, WITHIN_SOURCE, BETWEEN_MACHINES, BETWEEN_METERS = 0.17, 0.05, 0.35, 0.15
-BETWEEN_NETWORKS = 0.1
+BETWEEN_NETWORKS, BETWEEN_DECODERS, BETWEEN_RINGS = 0.1, 0.35, 0.15
 # The prior of the formula's own error: the prototype was within about 20 % with all its parameters.
 PRIOR_MISFIT, PRIOR_FREEDOM = 0.08, 8.0
+
+
+BUSY = ", busy"  # after the name of a measured step: its share of time with kernels
 
 
 def _rate_datum(rate: PublishedRate) -> FitDatum:
@@ -52,6 +56,7 @@ def _rate_datum(rate: PublishedRate) -> FitDatum:
         precision=rate.precision,
         strategy="ddp" if rate.gpus > 1 else "single",
         loader_workers=5,
+        data="files",
     )
     eight = PAPER_TOPOLOGIES["localGPUs"]
     host = replace(eight, accelerators=eight.accelerators[: rate.gpus])
@@ -70,6 +75,35 @@ def _rate_datum(rate: PublishedRate) -> FitDatum:
         # Cores and workers of the feeding host are unknown.
         effect_spread=BETWEEN_MACHINES if rate.includes_loader else BETWEEN_SOURCES,
         name=f"{rate.row}, {rate.gpus} GPU{'s' if rate.gpus > 1 else ''}",
+    )
+
+
+def _measured_data(step: MeasuredStep) -> Iterator[FitDatum]:
+    """Yield a step and its share of time with kernels, on a virtual machine that starts operations at its own rate."""
+    spec = msgspec.structs.replace(
+        paper_spec(step.workload),
+        devices=1,
+        strategy="single",
+        precision=step.precision,
+        data="files" if step.files else "random",
+        loader_workers=step.loaders,
+    )
+    features = replace(features_of(spec, H100_TOPOLOGY), site=0.0, guest=1.0)
+    yield FitDatum(
+        features=features,
+        log_value=math.log(step.seconds),
+        # Its software is good at one network and worse at another.
+        spread=math.hypot(WITHIN_SOURCE, BETWEEN_NETWORKS),
+        effect="H100",
+        effect_spread=BETWEEN_SOURCES,
+        name=step.name,
+    )
+    yield FitDatum(
+        features=features,
+        log_value=math.log(step.busy),
+        spread=BETWEEN_METERS,
+        quantity="utilisation",
+        name=step.name + BUSY,
     )
 
 
@@ -139,9 +173,19 @@ def _observed_data() -> Iterator[FitDatum]:
     yield _observed(f"O12, {local}", DDP_SPEEDUP, 0.05, spread_out, local, bound=">", over=(bert, local))
 
 
+def measured_data() -> tuple[FitDatum, ...]:
+    """Return the project's own measurements that the parameters are fitted to."""
+    return tuple(datum for step in MEASURED_STEPS for datum in _measured_data(step))
+
+
 def published_data() -> tuple[FitDatum, ...]:
-    """Return all published figures that the parameters are fitted to."""
-    return (*map(_rate_datum, PUBLISHED_RATES), *map(_cpu_datum, PUBLISHED_CPU_STEPS), *_observed_data())
+    """Return all published and measured figures that the parameters are fitted to."""
+    return (
+        *map(_rate_datum, PUBLISHED_RATES),
+        *map(_cpu_datum, PUBLISHED_CPU_STEPS),
+        *_observed_data(),
+        *measured_data(),
+    )
 
 
 def fit_published(data: Sequence[FitDatum], near: ParameterFit | None = None) -> ParameterFit:
@@ -171,13 +215,22 @@ def prior() -> Belief:
     """Return the belief before any run: what was published tells less of another's software, loaders and meters."""
     published = published_belief()
     mean, covariance = published.mean.copy(), published.covariance.copy()
-    stack, loaders, count = (PARAMETER_INDEX[name] for name in ("stack", "loaders", "count"))
+    stack, loaders, count, launch, guest, images, ring = (
+        PARAMETER_INDEX[name] for name in ("stack", "loaders", "count", "launch", "guest", "images", "ring")
+    )
     # Software is between that of the publishers, who tune it, and the experiment's; loaders are as anywhere.
     mean[stack], mean[loaders] = (PRIOR_CENTRES[stack] + mean[stack]) / 2, PRIOR_CENTRES[loaders]
     for index in (stack, loaders):
         covariance[index, :] = covariance[:, index] = 0.0
         covariance[index, index] = PRIOR_SPREADS[index] ** 2
     covariance[count, count] += BETWEEN_METERS**2
+    # Operations start as fast as in the publishers' hosts, as slowly as in the measured machine, or between.
+    mean[launch] += mean[guest] / 2
+    covariance[launch, launch] += (mean[guest] / 2) ** 2
+    # Rings depend on the version of NCCL and on the IOMMU.
+    covariance[ring, ring] += BETWEEN_RINGS**2
+    # Images of other sizes and other decoders take their own time.
+    covariance[images, images] += BETWEEN_DECODERS**2
     for name in WORKLOAD_FAMILY:  # one site's software is good at one network, another's at another
         covariance[PARAMETER_INDEX[f"workload:{name}"], PARAMETER_INDEX[f"workload:{name}"]] += BETWEEN_NETWORKS**2
     return replace(published, mean=mean, covariance=covariance)
@@ -280,7 +333,7 @@ PAPER_DISK = Storage(model=LOCAL_STORAGE)
 
 def paper_spec(workload: str) -> Spec:
     """Return the specification of a workload in the published experiment."""
-    return spec_of(workload, "paper", {})
+    return spec_of(workload, "paper", {"data": "files"})
 
 
 def _paper_topology(
@@ -316,6 +369,12 @@ PAPER_TOPOLOGIES: Mapping[str, Topology] = MappingProxyType(
     }
 )
 PAPER_CONFIGURATIONS = tuple(PAPER_TOPOLOGIES)
+H100_TOPOLOGY = Topology(  # of the measured steps
+    name="one H100",
+    cores=16,
+    memory_bytes=135e9,
+    accelerators=(Accelerator(name="GPU", model="H100", link=PcieLink(generation=5)),),
+)
 
 
 def paper_cells() -> list[tuple[str, str, Spec, Topology]]:

@@ -20,6 +20,7 @@ from benchmarks.model.reference_data import (
     GLOO_LOOPBACK,
     HOST_MEMORY_RATE,
     LANE_RATES,
+    LOCAL_STORAGE,
     MESH_LINKS,
     NVLINK_ALL_REDUCE,
     NVLINK_PAIR,
@@ -78,6 +79,9 @@ class Features:
     device: int
     loader: int
     foreign: float  # of another generation than the V100: memory-bound operations feel its factor, too
+    newer: float  # than the V100
+    faster_units: float  # of matrices than a V100's, as an exponent: 0 for as fast, 1 for an H100's
+    guest: float  # a measured step of a virtual machine, which starts operations at a rate of its own
     site: float  # flags are 0 or 1; this one: runs here, and is no published rate
     on_cpu: float
     mixed: float
@@ -95,6 +99,7 @@ class Features:
     memory_seconds: float  # of one batch at the memory's rate
     operations: float
     optimiser_seconds: float
+    update_tensors: float  # whose update is started in a step
     late: float
     gradient_bytes: float
     bucket_copy_seconds: float  # of the gradients once through device memory
@@ -193,6 +198,11 @@ def _features_of(spec: Spec, topology: Topology) -> Features:
     # If the data set fits into the host's memory, only the first pass reads the drive.
     from_drive = max(1 / data.epochs, 1 - min(1.0, 0.8 * topology.memory_bytes / data.bytes))
     drive = min(drive_datasheet(topology.storage.model).rate, storage_link_rate(topology))
+    file_bytes = costs.input_bytes
+    if generated := spec.data == "random":  # in memory, or as raw bytes past the host's cache where a drive is chosen
+        from_drive, file_bytes = float(topology.storage.model != LOCAL_STORAGE), costs.device_bytes / 4
+    prepared = "scenes" if spec.workload == "yolov5l" else LOADER_PARAMETERS[family]
+    is_mixed = spec.precision != "fp32"
     return Features(
         family=PARAMETER_INDEX[f"family:{family}"],
         workload=PARAMETER_INDEX[f"workload:{spec.workload}"],
@@ -200,12 +210,15 @@ def _features_of(spec: Spec, topology: Topology) -> Features:
         core=PARAMETER_INDEX[f"core:{spec.workload}"],
         reached=PARAMETER_INDEX[facts.reached],
         device=PARAMETER_INDEX[f"device:{facts.kind}"],
-        loader=PARAMETER_INDEX["scenes" if spec.workload == "yolov5l" else LOADER_PARAMETERS[family]],
+        loader=PARAMETER_INDEX[f"made:{prepared}" if generated else prepared],
         foreign=float(not facts.kind.startswith("V100")),
+        newer=float(facts.newer),
+        faster_units=facts.faster_units,
+        guest=0.0,
         site=1.0,
         on_cpu=float(spec.backend == "cpu"),
-        mixed=float(spec.precision != "fp32"),
-        planar=float(spec.precision != "fp32" and spec.backend != "cpu" and family != "transformer"),
+        mixed=float(is_mixed),
+        planar=float(is_mixed and spec.backend != "cpu" and family != "transformer"),
         single=float(devices == 1 or spec.strategy == "single"),
         ddp=float(devices > 1 and spec.strategy == "ddp"),
         dp=float(devices > 1 and spec.strategy == "dp"),
@@ -221,8 +234,11 @@ def _features_of(spec: Spec, topology: Topology) -> Features:
         * costs.winograd_share
         * (facts.reached == "conv_single"),
         memory_seconds=spec.batch * costs.activation_bytes * (width / 4) * MEMORY_PASSES * facts.byte_seconds,
-        operations=3.0 * costs.operations,
+        # A cast is undone backwards: of weights their gradient, of inputs that of the input.
+        operations=3.0 * costs.operations + 2.0 * costs.casts * is_mixed,
         optimiser_seconds=costs.parameters * moment_bytes / shard * facts.byte_seconds,
+        # The gradients' scaler visits each tensor, too.
+        update_tensors=costs.tensors * (2.0 if spec.precision == "fp16" else 1.0),
         late=costs.late_share,
         gradient_bytes=costs.parameters * VALUE_BYTES[spec.gradient],
         bucket_copy_seconds=costs.parameters * VALUE_BYTES[spec.gradient] * facts.byte_seconds,
@@ -232,7 +248,7 @@ def _features_of(spec: Spec, topology: Topology) -> Features:
         decode=samples * costs.device_bytes,
         host_cores=cores,
         cores=min(cores, float(workers or (1 if spec.strategy == "dp" else devices))),
-        read_seconds=samples * costs.input_bytes * from_drive / drive,
+        read_seconds=samples * file_bytes * from_drive / drive,
         samples=samples,
         copy_bytes=samples / devices * costs.device_bytes,
         copy_seconds=_copy_seconds(spec, topology, accelerators, costs),
@@ -249,6 +265,8 @@ class _Processor(NamedTuple):
     byte_seconds: float
     kind: str
     reached: str
+    newer: bool = False
+    faster_units: float = 0.0
 
 
 def _processor(spec: Spec, topology: Topology, accelerators: Sequence[Accelerator], family: str) -> _Processor:
@@ -263,7 +281,14 @@ def _processor(spec: Spec, topology: Topology, accelerators: Sequence[Accelerato
     single = slowest.tf32 if is_convolution else slowest.single
     rate = {"fp32": single, "fp16": slowest.half, "bf16": slowest.bf16}[spec.precision]
     reached = "half" if rate > 1.5 * slowest.single else "single"  # units of matrices, or not
-    return _Processor(1 / rate, 1 / slowest.memory_rate, slowest.name, f"conv_{reached}" if is_convolution else reached)
+    return _Processor(
+        1 / rate,
+        1 / slowest.memory_rate,
+        slowest.name,
+        f"conv_{reached}" if is_convolution else reached,
+        slowest.is_newer,
+        slowest.faster_units if slowest.is_newer and reached == "half" else 0.0,
+    )
 
 
 PCIE_EDGES = ("switch", "across", "drawers")

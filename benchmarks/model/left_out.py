@@ -1,4 +1,4 @@
-"""Each published figure as predicted from all others."""
+"""Each published or measured figure as predicted from all others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from benchmarks.model.calibration import PRIOR_MISFIT, fit_published, published_data
+from benchmarks.model.calibration import BUSY, PRIOR_MISFIT, fit_published, measured_data, published_data
 from benchmarks.model.fitting import Bound, FitDatum, FitProblem, ParameterFit, Quantity
 from benchmarks.model.reference_data import PARAMETER_NAMES
 
@@ -17,7 +17,7 @@ NORMAL_90 = 1.645  # standard deviations to either side that hold 90 %
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutFigure:
-    """A published figure beside its prediction from all others.
+    """A published or measured figure beside its prediction from all others.
 
     Of a step its seconds, of traffic bytes a second, a share, or a ratio of two steps. With a `bound` the published
     figure is one that the true one is below or above; `error` is relative.
@@ -31,6 +31,7 @@ class HeldOutFigure:
     quantity: Quantity
     is_ratio: bool
     bound: Bound
+    is_measured: bool  # by the project itself
 
     @property
     def error(self) -> float:
@@ -50,12 +51,17 @@ class HeldOutFigure:
 
 @cache
 def leave_one_out() -> tuple[HeldOutFigure, ...]:
-    """Return each published figure as predicted by a fit to all others."""
+    """Return each figure as predicted by a fit to all others; of a measured run both figures are left out together."""
     data = published_data()
     whole = fit_published(data)
     return tuple(
-        _held_out_figure(datum, fit_published([other for other in data if other is not datum], whole)) for datum in data
+        _held_out_figure(datum, fit_published([other for other in data if _run(other) != _run(datum)], whole))
+        for datum in data
     )
+
+
+def _run(datum: FitDatum) -> str:
+    return datum.name.removesuffix(BUSY)
 
 
 def _held_out_figure(datum: FitDatum, fit: ParameterFit) -> HeldOutFigure:
@@ -82,12 +88,13 @@ def _held_out_figure(datum: FitDatum, fit: ParameterFit) -> HeldOutFigure:
         quantity=datum.quantity,
         is_ratio=datum.over is not None,
         bound=datum.bound,
+        is_measured=datum.name in {one.name for one in measured_data()},
     )
 
 
-def median_error(found: tuple[HeldOutFigure, ...]) -> float:
-    """Return the median of the relative errors of step times, without sign."""
-    return float(np.median([abs(one.error) for one in found if one.is_step]))
+def median_error(found: tuple[HeldOutFigure, ...], *, measured: bool = False) -> float:
+    """Return the median of the relative errors of published step times, or `measured` ones, without sign."""
+    return float(np.median([abs(one.error) for one in found if one.is_step and one.is_measured == measured]))
 
 
 def scaling_errors(found: tuple[HeldOutFigure, ...]) -> dict[str, float]:

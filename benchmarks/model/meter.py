@@ -28,10 +28,10 @@ class MeterReadings:
 
 def meter_readings(found: StepTimes, cells: Mapping[str, Floats]) -> MeterReadings:
     """Return what is read during the steps of cells."""
-    computing = found.kernels + found.optimiser
+    computing = found.kernels + found.updating
     return MeterReadings(
         utilisation=np.minimum(1.0, (computing + found.exposed) / found.step),
         compute_share=np.minimum(1.0, computing / found.step),
-        memory_share=np.minimum(1.0, (found.memory + found.optimiser) / found.step),
+        memory_share=np.minimum(1.0, (found.memory + found.updating) / found.step),
         cpu_share=np.minimum(1.0, found.decode * cells["cores"] / (cells["host_cores"] * found.step)),
     )

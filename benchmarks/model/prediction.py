@@ -32,7 +32,7 @@ from core.language import _, _n, gettext_noop, joined
 from hostwire.training import Spec
 
 DRAW_COUNT, DRAW_SEED, PROBABILITY = 400, 20201127, 0.9
-RATES_SOURCE = "published rates on V100 and data sheets"
+RATES_SOURCE = "published rates on V100, steps measured on an H100, and data sheets"
 LINKS_SOURCE = "published GPU-to-GPU table"
 TERM_LABELS: Final = {
     "compute": gettext_noop("Compute"),

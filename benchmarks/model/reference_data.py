@@ -32,7 +32,7 @@ class DeviceDatasheet:
 
     `tf32`: the rate of fp32 convolutions, which cuDNN rounds to TF32 where there are units for it; else `single`.
     `nvlink` is the sum both ways of all its NVLinks, 0 for none. `limited`: the time that it takes longer than its data
-    sheet says against a V100's: it does not hold its boost clock, or kernels do not fill it (assumed). `doubt`: the
+    sheet says against others of its generation: a card does not hold its boost clock (assumed). `doubt`: the
     relative uncertainty (of the logarithm) of its efficiency against the one fitted to the V100.
     """
 
@@ -48,6 +48,16 @@ class DeviceDatasheet:
     limited: float = 1.0
     doubt: float = 0.3
     source: str
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether it is of a later generation than the V100: it has units for TF32."""
+        return self.tf32 > self.single
+
+    @property
+    def faster_units(self) -> float:
+        """How much faster its units of matrices are than a V100's, on a scale of ratios: an H100 has 1."""
+        return max(0.0, math.log(self.half / (125 * TERA)) / math.log(989 / 125))
 
 
 def _gpu_datasheet(
@@ -89,12 +99,12 @@ _DATASHEETS = (
     _gpu_datasheet(
         "K80", (4.37, 4.37, 4.37), (240, 12), 150, "NVIDIA K80 data sheet, one of its two GPUs", limited=1.5, doubt=0.45
     ),
-    _gpu_datasheet("A100-SXM", (19.5, 312, 312), (1555, 40), 400, _AMPERE, tf32=156, nvlink=600, limited=1.15),
-    _gpu_datasheet("A100-PCIE", (19.5, 312, 312), (1555, 40), 250, _AMPERE, tf32=156, limited=1.25),
-    _gpu_datasheet("H100-PCIE", (51, 756, 756), (2000, 80), 350, _HOPPER, tf32=378, limited=1.4, doubt=0.4),
-    _gpu_datasheet("H100", (67, 989, 989), (3350, 80), 700, _HOPPER, tf32=494, nvlink=900, limited=1.35, doubt=0.4),
+    _gpu_datasheet("A100-SXM", (19.5, 312, 312), (1555, 40), 400, _AMPERE, tf32=156, nvlink=600),
+    _gpu_datasheet("A100-PCIE", (19.5, 312, 312), (1555, 40), 250, _AMPERE, tf32=156, limited=1.1),
+    _gpu_datasheet("H100-PCIE", (51, 756, 756), (2000, 80), 350, _HOPPER, tf32=378, limited=1.1, doubt=0.25),
+    _gpu_datasheet("H100", (67, 989, 989), (3350, 80), 700, _HOPPER, tf32=494, nvlink=900, doubt=0.25),
     _gpu_datasheet(
-        "GH200", (67, 989, 989), (4000, 96), 700, "NVIDIA GH200 data sheet", tf32=494, nvlink=900, doubt=0.4
+        "GH200", (67, 989, 989), (4000, 96), 700, "NVIDIA GH200 data sheet", tf32=494, nvlink=900, doubt=0.25
     ),
     _gpu_datasheet(
         "H200",
@@ -104,8 +114,7 @@ _DATASHEETS = (
         "NVIDIA H200 data sheet",
         tf32=494,
         nvlink=900,
-        limited=1.35,
-        doubt=0.4,
+        doubt=0.25,
     ),
 )
 UNKNOWN_DEVICE = _gpu_datasheet(
@@ -266,13 +275,22 @@ def _model_parameters() -> tuple[ModelParameter, ...]:
         one("half", 0.4, 0.4, gettext_noop("share of the fp16 or bf16 peak rate that matrix products reach")),
         one("single", 0.55, 0.3, "share of the fp32 peak rate that matrix products reach"),
         one("conv_half", 0.3, 0.4, "share of the fp16, bf16 or TF32 peak rate that convolutions reach"),
-        one("conv_single", 0.65, 0.25, "share of the fp32 peak rate that convolutions reach"),
-        one("winograd", 2.25, 0.2, "times the fp32 rate of 3x3 convolutions of stride 1: Winograd F(2x2, 3x3)"),
+        one("conv_single", 0.65, 0.35, "share of the fp32 peak rate that convolutions reach"),
+        one(
+            "winograd",
+            1.7,
+            0.35,
+            "times the fp32 rate of 3x3 convolutions of stride 1: Winograd saves at most 2.25 times",
+        ),
         one("memory", 0.75, 0.3, "share of the memory's rate that other operations reach"),
         one("stack", 1.0, 0.17, "time of a device against the published rates: this site's software and clocks"),
         one("loaders", 1.0, 0.35, "time of this site's cores to prepare samples against the published hosts'"),
         one("machine", 1.0, 0.35, "time of this site's CPUs against that of the design notes"),
         one("launch", 8e-6, 0.5, "s to start an operation"),
+        one("update", 0.5, 0.4, "starts of an operation that the update of one tensor takes: PyTorch joins many"),
+        one("guest", 1.5, 0.6, "times the start of an operation in the virtual machine that was measured"),
+        one("newer", 1.0, 0.4, "time of A100 and later against their data sheets, compared with V100"),
+        one("faster_units", 1.5, 0.5, "times that, of an H100's units of matrices: the faster, the harder to fill"),
         one("call", 20e-6, 0.6, "s that one operation on a CPU takes at least"),
         one("nvlink", 0.95, 0.15, "share of NVLink's all-reduce rate"),
         one("ring", 0.9, 0.2, "share of the published rate between GPUs over PCIe that a ring reaches"),
@@ -295,6 +313,9 @@ def _model_parameters() -> tuple[ModelParameter, ...]:
         one("images", 1 / 110 / (4 * 3 * 224**2), 0.6, "s of a core to read and change an image, a byte of the tensor"),
         one("scenes", 0.035 / (4 * 3 * 640**2), 0.6, "s of a core to read and mix an image with boxes, a byte"),
         one("tokens", 2e-4 / 9e3, 0.8, "s of a core to prepare a sequence, a byte"),
+        one("made:images", 2e-9, 0.7, "s of a core to make an image in memory, a byte: four passes over its tensor"),
+        one("made:scenes", 4e-9, 0.7, "s of a core to make an image with boxes in memory, a byte: no cache holds it"),
+        one("made:tokens", 1e-8, 0.8, "s of a core to make a sequence in memory, a byte: 100 µs, most of them calls"),
         one(
             "fed", 1 / 8000 / (4 * 3 * 224**2), 0.4, "s a byte of images that NVIDIA's host takes to feed eight devices"
         ),

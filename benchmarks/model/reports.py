@@ -209,7 +209,7 @@ def observation_json(one: JudgedObservation, left_out: JudgedObservation | None)
 
 def held_out_text(found: Sequence[HeldOutFigure]) -> str:
     """Return the leave-one-out errors as a table to read."""
-    lines = [("published figure left out", "published", "predicted", "error", "90 % interval", "")]
+    lines = [("figure left out", "published or measured", "predicted", "error", "90 % interval", "")]
     for one in found:
         scale, unit = {"step": (1.0, "times") if one.is_ratio else (1e-3, "ms"), "traffic": (1e9, "GB/s")}.get(
             one.quantity, (0.01, "%")
@@ -230,7 +230,8 @@ def held_out_text(found: Sequence[HeldOutFigure]) -> str:
     kept = sum(one.inside for one in found if one.bound)
     near = sum(error <= SCALING_TOLERANCE for error in scaling)
     closing = (
-        f"Median error of a step {median_error(tuple(found)):.1%}; {inside} of {len(figures)} intervals hold their "
+        f"Median error of a published step {median_error(tuple(found)):.1%}, of a measured one "
+        f"{median_error(tuple(found), measured=True):.1%}; {inside} of {len(figures)} intervals hold their "
         f"figure; {kept} of {len(found) - len(figures)} bounds are kept. From one to eight GPUs: {near} of "
         f"{len(scaling)} ratios within {SCALING_TOLERANCE:.0%}."
     )

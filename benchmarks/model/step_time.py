@@ -61,6 +61,7 @@ class StepTimes:
     copied: Floats
     rate: Floats  # of the slowest edge
     kernels: Floats  # of the compute, without waits for operations to be started
+    updating: Floats  # of the optimiser, likewise
     memory: Floats  # of these, those of operations that the memory's rate limits
 
 
@@ -69,8 +70,11 @@ def step_times(logs: Floats, cells: Mapping[str, Floats]) -> StepTimes:
     values = np.exp(logs)
     p = _by_name(values)
     compute, batch_time, kernels, memory = _compute(values, cells)
-    optimiser = (
+    updating = (
         cells["optimiser_seconds"] * p("optimiser") / np.where(cells["on_cpu"] > 0, p("host_memory"), p("memory"))
+    )
+    optimiser = _smooth_maximum(
+        updating, cells["update_tensors"] * p("update") * _start_seconds(p, cells), LAUNCH_SHARPNESS
     )
     rate = np.minimum.reduce(list(edge_rates(p, cells).values()))
     rate = rate * np.where(cells["rented"] > 0, p("rented"), 1.0)
@@ -95,6 +99,7 @@ def step_times(logs: Floats, cells: Mapping[str, Floats]) -> StepTimes:
         copied=copied,
         rate=np.broadcast_to(rate, step.shape),
         kernels=kernels,
+        updating=updating,
         memory=memory,
     )
 
@@ -127,16 +132,25 @@ def _compute(values: Floats, cells: Mapping[str, Floats]) -> tuple[Floats, Float
     scale = scale * np.where(cells["planar"] > 0, p("layout"), 1.0)
     scale = scale * np.where(cells["site"] > 0, np.where(cpu, p("machine"), p("stack")), 1.0)
     own = np.where(cpu, values[:, cells["core"]], values[:, cells["device"]])
+    own = own * np.where(cells["newer"] > 0, p("newer"), 1.0)
     memory_bound = fused * cells["memory_seconds"] / memory * scale * np.where(cells["foreign"] > 0, own, 1.0)
     products = cells["flops_seconds"] - cells["winograd_seconds"] * (1 - 1 / p("winograd"))
-    busy = products / values[:, cells["reached"]] * scale * own + memory_bound
+    units = p("faster_units") ** cells["faster_units"]
+    busy = products / values[:, cells["reached"]] * scale * own * units + memory_bound
     # With DP one interpreter starts the operations of all devices, one after the other.
-    start = np.where(cells["dp"] > 0, cells["devices"] * p("interpreter"), np.where(cpu, p("call"), p("launch")))
+    start = np.where(cells["dp"] > 0, cells["devices"] * p("interpreter"), _start_seconds(p, cells))
     launched = cells["operations"] * start * np.where(cells["compiled"] > 0, fused**2, 1.0)
     batch = _smooth_maximum(busy, launched, LAUNCH_SHARPNESS)
     batch = batch * (1 + p("straggle") * np.log(cells["devices"]))
     times = cells["accumulation"]
     return batch * times, batch, busy * times, memory_bound * times
+
+
+def _start_seconds(p: Callable[[str], Floats], cells: Mapping[str, Floats]) -> Floats:
+    """Return the seconds to start an operation."""
+    gpu = p("launch") * np.where(cells["guest"] > 0, p("guest"), 1.0)
+    start: Floats = np.where(cells["on_cpu"] > 0, p("call"), gpu)
+    return start
 
 
 def _communication(

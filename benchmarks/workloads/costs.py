@@ -163,6 +163,9 @@ def _bert(sequence: float, vocabulary: float, layers: float, hidden: float, head
         device_bytes=3 * TOKEN_BYTES * sequence + 2 * TOKEN_BYTES,
         late_share=embeddings / (embeddings + layers * layer + head),
         operations=int(25 * layers + 10),
+        # Autocast converts six weights, six biases, and the outputs of normalisations (fp32) for four dense layers.
+        casts=int(16 * layers + 3),
+        tensors=int(16 * layers + 7),
         layers=(
             LayerCosts(parameters=embeddings, operations=5),
             *(

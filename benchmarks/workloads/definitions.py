@@ -45,7 +45,8 @@ class Costs:
 
     `flops`: forward and backward, multiply and add counted as two. `input_bytes`: from storage; `device_bytes`: host to
     device. `activation_bytes`: kept for the backward pass, in the precision of fp32. `late_share`: of the parameters,
-    those whose gradients are ready only as the backward pass ends (embeddings). `operations`: kernels a pass.
+    those whose gradients are ready only as the backward pass ends (embeddings). `operations`: kernels a pass; `casts`:
+    those that autocast adds to a forward pass; `tensors`: of parameters.
     `layers` add up to them; there are none where a workload trains nothing.
     `winograd_share`: of `flops`, those of 3x3 convolutions with stride 1, which need fewer multiplications by Winograd.
     """
@@ -57,6 +58,8 @@ class Costs:
     device_bytes: float = 0.0
     late_share: float = 0.0
     operations: int = 0
+    casts: int = 0
+    tensors: int = 0
     layers: tuple[LayerCosts, ...] = ()
     winograd_share: float = 0.0
 

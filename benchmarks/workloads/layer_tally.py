@@ -17,7 +17,8 @@ COMPUTE_PASSES = 3.0
 class LayerTally:
     """A running sum over the layers of one network: `side` is that of the square maps where the next layer begins.
 
-    `kept` counts values that the backward pass needs, `operations` the kernels of a forward pass.
+    `kept` counts values that the backward pass needs, `operations` the kernels of a forward pass, `casts` those that
+    autocast adds: it converts each weight and bias of convolutions and dense layers, and the input of the latter.
     """
 
     side: int
@@ -27,6 +28,8 @@ class LayerTally:
     winograd: float = 0.0  # of these products, those of 3x3 convolutions with stride 1
     kept: float = 0.0
     operations: int = 0
+    casts: int = 0
+    tensors: int = 0  # of parameters
     ends: list[tuple[float, float, float, float, int]] = field(default_factory=lambda: [(0.0, 0.0, 0.0, 0.0, 0)])
 
     def _end_layer(self) -> None:
@@ -49,6 +52,8 @@ class LayerTally:
             self.winograd += weights * self.side**2
         self.kept += kept * channels * self.side**2
         self.operations += 3 if normed else 2
+        self.casts += 1 if normed else 2
+        self.tensors += 3 if normed else 2
         self.channels = channels
         self._end_layer()
 
@@ -67,6 +72,8 @@ class LayerTally:
         self.products += inputs * outputs
         self.kept += kept * outputs
         self.operations += 2
+        self.casts += 3
+        self.tensors += 2
         self._end_layer()
 
     def costs(self, *, input_bytes: float, device_bytes: float) -> Costs:
@@ -78,6 +85,8 @@ class LayerTally:
             input_bytes=input_bytes,
             device_bytes=device_bytes,
             operations=self.operations,
+            casts=self.casts,
+            tensors=self.tensors,
             layers=tuple(
                 LayerCosts(
                     parameters=after[0] - before[0],

@@ -41,7 +41,7 @@ exit codes:
   4  it cannot run there: too few devices, or too little memory, with the numbers
 
 A topology file is JSON; `--schema` prints its schema, and docs/topologies has examples. Without --as, predictions use
-only published rates and data sheets, and no database is read.
+only published rates, steps measured on an H100 and data sheets, and no database is read.
 """
 
 
@@ -189,6 +189,7 @@ def _left_out_json(one: HeldOutFigure) -> dict[str, Any]:
         "unit": {"step": "times" if one.is_ratio else "s", "traffic": "B/s"}.get(one.quantity, "share"),
         "bound": one.bound,
         "published": one.published,
+        "measured": one.is_measured,
         "predicted": one.predicted,
         "error": one.error,
         "interval": [one.low, one.high],

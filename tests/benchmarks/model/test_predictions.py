@@ -143,7 +143,8 @@ def test_devices_rank_as_their_data_sheets(slow: str, fast: str) -> None:
 
 
 def test_an_unknown_device_is_named_and_much_doubted() -> None:
-    spec = changed(BERT, devices=1, strategy="single")
+    # With a batch of some size, as a fast device would wait for operations to be started.
+    spec = changed(BERT, devices=1, strategy="single", batch=24)
     known, unknown = (predict(spec, single(model)) for model in ("V100-PCIE-16GB", "Wonder 9"))
     assert "'Wonder 9'" in unknown.basis_sentence
     assert unknown.interval.high / unknown.interval.low > 3 * known.interval.high / known.interval.low
