@@ -318,9 +318,8 @@ def _unset_reason(option: _TrainingOption, *, described: bool) -> str:
         return _("Not counted: the request says that the program has it, and no generated file sets it.")
     if option.name == "data_parallelism":
         return _("Not counted: the program must use the GPUs by itself. Write {{devices}} into the command if it does.")
-    return _(
-        "Left out: no generated file sets it. Write {placeholder} into the command.", placeholder=f"{{{option.name}}}"
-    )
+    placeholder = f"{{{option.name}}}"
+    return _("Left out: no generated file sets it. Write {placeholder} into the command.", placeholder=placeholder)
 
 
 def _interval_reason(found: _GainFactor) -> str:

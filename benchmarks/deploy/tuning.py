@@ -73,11 +73,12 @@ class Tuning:
         best = self.best
         if best is None:
             return _("The tuning has no result: none of its runs completed.")
+        values = ", ".join(f"{_(AXIS_LABELS[name])}: {_shown(value)}" for name, value in best.values.items())
+        rate = f"{best.rate:.4g}"
         parts = [
             _(
                 "Tuned. The fastest of {total} settings has {rate} samples a second ({values}).",
-                values=", ".join(f"{_(AXIS_LABELS[name])}: {_shown(value)}" for name, value in best.values.items()),
-                total=self.total, rate=f"{best.rate:.4g}",
+                values=values, total=self.total, rate=rate,
             ),
             self._gain_sentence(best),
             _("The runs were simulated: they show how tuning works, and nothing of this host.")
