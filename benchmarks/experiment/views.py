@@ -86,7 +86,8 @@ def play(request: HttpRequest, executor: str) -> HttpResponse:
         "reasons": expanded.expansion.reasons if expanded else [],
         "key": uuid4(),
     }
-    return render(request, "benchmarks/experiment/play.html", context)
+    refused = request.method == "POST"
+    return render(request, "benchmarks/experiment/play.html", context, status=400 if refused else 200)
 
 
 def _provenances(runs: ExperimentRuns) -> list[tuple[str, str]]:
