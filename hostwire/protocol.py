@@ -284,7 +284,8 @@ class TrainerCapabilities(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `account` is unprivileged, '' where users' own commands are refused. `drives` is whether PyTorch can read its data
     from a chosen drive. `address` is where its processes meet those of other hosts, '' where it takes part in no run
-    over several.
+    over several. `spec_fields` are the LATER_FIELDS that a specification may set; agents of earlier releases, which
+    drop a request with any of them, name none.
     """
 
     executors: tuple[Executor, ...] = ()
@@ -294,6 +295,7 @@ class TrainerCapabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     drives: bool = False
     address: str = ""
     absent: str = ""  # a sentence: why there is no real executor
+    spec_fields: tuple[str, ...] = ()
     running: tuple[str, ...] = ()  # runs
 
 

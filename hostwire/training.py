@@ -88,12 +88,18 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return self.devices * self.batch * self.accumulation
 
     @property
+    def later_fields(self) -> frozenset[str]:
+        """The fields of LATER_FIELDS that are not at their default."""
+        fields = [field for field in msgspec.structs.fields(self) if field.name in LATER_FIELDS]
+        return frozenset(field.name for field in fields if getattr(self, field.name) != field.default)
+
+    @property
     def hash(self) -> str:
         """SHA-256 of the canonical JSON, hexadecimal; fields of LATER_FIELDS count only if they are set."""
         fields = {
             field.name: getattr(self, field.name)
             for field in msgspec.structs.fields(self)
-            if field.name not in LATER_FIELDS or getattr(self, field.name) != field.default
+            if field.name not in LATER_FIELDS or field.name in self.later_fields
         }
         return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
 

@@ -46,7 +46,7 @@ from hostwire.protocol import (
     TrainRequest,
     TrainStopRequest,
 )
-from hostwire.training import Executor, RunFailed, RunUpdate
+from hostwire.training import LATER_FIELDS, Executor, RunFailed, RunUpdate
 
 MIN_FREE_BYTES = 256 * 2**20
 # The retention of a run that the site has not deleted: a site that was unreachable for so long does not ask for it.
@@ -181,6 +181,7 @@ class RunManager:
             drives=not torch.absent and not settings.simulated,
             address="" if torch.absent else settings.rendezvous,
             absent=torch.absent,
+            spec_fields=tuple(sorted(LATER_FIELDS)),
             running=running,
         )
 

@@ -208,6 +208,12 @@ def _validated_trainer(
         sentence = _(
             "PyTorch of {name} runs on {there}, not on {backend}.", name=host.name, there=there, backend=spec.backend
         )
+    elif unknown := spec.later_fields - {*trainer.spec_fields}:
+        sentence = _(
+            "The agent of {name} is of an earlier release, which does not know {fields}: update it to run this there.",
+            name=host.name,
+            fields=join_words(sorted(unknown)),
+        )
     if sentence:
         raise Invalid(sentence, errors={"executor": sentence})
     has_drive = composition.own_drive or composition.storage is not None

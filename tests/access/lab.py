@@ -40,6 +40,7 @@ from fabric.operations.models import Operation, Plan, Proof
 from fabric.plans.rules import DesiredState
 from fabric.plans.services import plan_create
 from hostwire.protocol import HostReport, TrainerCapabilities
+from hostwire.training import LATER_FIELDS
 from telemetry.alerts.models import Alert, Delivery, Route, Rule, Silence
 from telemetry.events.models import SavedView
 from telemetry.events.services import event_record
@@ -147,7 +148,7 @@ def benchmarked(tenant: Tenant, drafted: Plan, device: Device, host_port: HostPo
     """Make runs in each state that an address is for, on a host whose agent can run some, and return their ids."""
     host = host_port.host
     assert host is not None
-    trainer = TrainerCapabilities(executors=("simulated",))
+    trainer = TrainerCapabilities(executors=("simulated",), spec_fields=tuple(LATER_FIELDS))
     report = HostReport(host=host.identity, number=1, started=1.0, sent=1.0, version="1", trainer=trainer)
     HostAgent.objects.create(
         host=host, digest="f" * 32, key_encrypted="-", reported_at=timezone.now() + timedelta(hours=1),

@@ -31,7 +31,7 @@ from core.errors import FalconWebError
 from fabric.agents.models import HostAgent
 from fabric.leases.grants import device_grant, host_port_grant
 from hostwire.protocol import HostReport, TrainerCapabilities
-from hostwire.training import RunReading, RunResult, RunUpdate, Spec, StepsCompleted
+from hostwire.training import LATER_FIELDS, RunReading, RunResult, RunUpdate, Spec, StepsCompleted
 from tests.access.lab import Lab, lab, made_lab
 from tests.benchmarks.records.making import SPEC, TOPOLOGY, exported, lines_of, sampled_run, written
 from tests.turns import in_turn
@@ -53,7 +53,8 @@ def reporting(lab: Lab, **trainer: Any) -> None:
     host = lab.host_port.host
     assert host is not None
     report = HostReport(
-        host=host.identity, number=1, started=1.0, sent=1.0, version="1", trainer=TrainerCapabilities(**trainer)
+        host=host.identity, number=1, started=1.0, sent=1.0, version="1",
+        trainer=TrainerCapabilities(spec_fields=tuple(LATER_FIELDS), **trainer),
     )  # fmt: skip
     HostAgent.objects.filter(host=host).update(
         report=msgspec.to_builtins(report), reported_at=timezone.now() + timedelta(hours=1)

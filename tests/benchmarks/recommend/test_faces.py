@@ -27,6 +27,7 @@ from fabric.bmc.types import DrawerMode
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot
 from fabric.operations.models import Operation, Plan
 from hostwire.protocol import HostReport, TrainerCapabilities
+from hostwire.training import LATER_FIELDS
 from tests.benchmarks.recommend.pools import drawer
 from tests.pages import page_text
 
@@ -339,7 +340,7 @@ def test_what_is_sent_back_is_checked_as_if_it_were_new(chassis: Chassis, boss: 
 
 def test_what_is_recommended_is_exactly_what_is_run(chassis: Chassis, boss: User) -> None:
     host = Host.objects.get(name="node-b")
-    trainer = TrainerCapabilities(executors=("simulated",))
+    trainer = TrainerCapabilities(executors=("simulated",), spec_fields=tuple(LATER_FIELDS))
     report = HostReport(host=host.identity, number=1, started=1.0, sent=1.0, version="1", trainer=trainer)
     HostAgent.objects.create(host=host, report=msgspec.to_builtins(report), reported_at=timezone.now())
     best = ask(

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from accounts.models import Role, User
 from benchmarks import model
-from benchmarks.runs.attachment import attach_devices
+from benchmarks.runs.attachment import attach_devices, authorise_requester
 from benchmarks.runs.claims import RunClaim, holds_acquire, queue_status
+from benchmarks.runs.claims import RunFailed as RunFailure
 from benchmarks.runs.models import Hold, Run
 from benchmarks.runs.nodes import HostDevices, train_requests
 from benchmarks.runs.recording import log_tail, run_update_store
@@ -38,8 +39,9 @@ from tests.benchmarks.runs.lab import Lab, attached, until
 pytestmark = pytest.mark.process
 
 TRAINER = TrainerCapabilities(
-    executors=("torch", "simulated"), framework="torch 2", backends=("cpu", "cuda"), address="10.0.0.1"
-)
+    executors=("torch", "simulated"), framework="torch 2", backends=("cpu", "cuda"), address="10.0.0.1",
+    spec_fields=tuple(LATER_FIELDS),
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -138,6 +140,21 @@ def test_agents_of_an_earlier_version_are_told_of_no_field_that_they_do_not_know
     run.refresh_from_db()
     (request,) = train_requests(run, run.all_nodes(), [HostDevices(lab.place(1), (), {}, (), None, "")])
     assert request.spec.data == "files"
+
+
+def test_a_host_whose_agent_does_not_know_a_field_is_named_and_runs_what_it_knows(
+    lab: Lab, second: Host, simulated_hosts: Path
+) -> None:
+    report_capabilities(simulated_hosts, second, replace(TRAINER, spec_fields=()))
+    composition, spec = Composition(host=second.pk, cpu=True), {"backend": "cpu", "devices": 1, "data": "random"}
+    late = ask(lab, composition, given=spec)
+    with pytest.raises(Invalid, match="agent of node-b is of an earlier release, which does not know cores and data"):
+        ask(lab, composition, given={**spec, "data": "files", "cores": 1})
+    # Another agent, or an earlier one again, has come to the host since it was asked for.
+    Run.objects.filter(pk=late.pk).update(spec={**late.spec, "cores": 1})
+    late.refresh_from_db()
+    with pytest.raises(RunFailure, match="update it to run this there"):
+        authorise_requester(late)
 
 
 def test_a_run_waits_for_each_of_its_hosts_and_names_the_one(lab: Lab, second: Host) -> None:
