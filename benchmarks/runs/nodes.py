@@ -19,10 +19,10 @@ from benchmarks.runs.topology import device_label, own_drive, recorded_topology
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import attached_devices, device_selector, latest_report, match_device
 from fabric.inventory.models import Device
-from hostwire.protocol import DeviceSelector, PciDevice, TrainRequest
+from hostwire.protocol import DeviceSelector, HostReport, PciDevice, TrainRequest
 from hostwire.training import NodePart, SentSpec, SimulationProfile
 
-DEVICE_VISIBLE_TIMEOUT: Final = 45.0  # for an attached device to appear in its host's report
+DEVICE_VISIBLE_TIMEOUT: Final = 45.0  # for an attached device to appear in its host's report, and to NVML there
 RENDEZVOUS_PORTS: Final = range(20000, 32768)  # below those that Linux gives to connections
 TOKEN_LENGTH: Final = 32  # hexadecimal digits
 
@@ -76,6 +76,9 @@ def _host_devices(claim: RunClaim, composition: Composition, node: RunNode, shar
                 raise RunFailed("refused", f"{device.name} cannot be used: {why}.")
             claim.set_sentence(f"Waiting for {device.name}: {why}.")
             return None
+        if _is_late_to_nvml(claim, report, device, found.seen):
+            claim.set_sentence(f"Waiting for {device.name}: NVML of {node.name} does not show it.")
+            return None
         addresses[pk] = found.seen.address
         drive = found.seen if pk == composition.storage else drive
         (gpus if device.kind == Device.Kind.GPU else drives).append(device_selector(device, found.seen))
@@ -83,6 +86,14 @@ def _host_devices(claim: RunClaim, composition: Composition, node: RunNode, shar
     foreign = tuple(sorted({one.address for one in others if one is not None}))
     rendezvous = report.trainer.address if report is not None else ""
     return HostDevices(share, (*gpus, *drives), addresses, foreign, drive, rendezvous)
+
+
+def _is_late_to_nvml(claim: RunClaim, report: HostReport | None, device: Device, seen: PciDevice) -> bool:
+    """Return whether NVML may still show a GPU that CUDA needs; once the time is over, its host says what it has."""
+    if claim.run.executor != "torch" or claim.run.specification().backend != "cuda" or device.kind != Device.Kind.GPU:
+        return False
+    shown = {gpu.address for gpu in report.gpus} if report is not None else set()
+    return seen.address not in shown and claim.seconds_in_state <= DEVICE_VISIBLE_TIMEOUT
 
 
 def _devices_in_order(share: HostShare) -> dict[int, Device]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from django.utils import timezone
 from msgspec.structs import replace
 
 from accounts.models import Role, User
@@ -15,7 +17,7 @@ from benchmarks.runs.attachment import attach_devices, authorise_requester
 from benchmarks.runs.claims import RunClaim, holds_acquire, queue_status
 from benchmarks.runs.claims import RunFailed as RunFailure
 from benchmarks.runs.models import Hold, Run
-from benchmarks.runs.nodes import HostDevices, train_requests
+from benchmarks.runs.nodes import DEVICE_VISIBLE_TIMEOUT, HostDevices, node_devices, train_requests
 from benchmarks.runs.recording import log_tail, run_update_store
 from benchmarks.runs.requests import RunRequest
 from benchmarks.runs.rules import Composition, HostShare, held_key, rank_counts
@@ -53,10 +55,10 @@ def second(lab: Lab, simulated_hosts: Path) -> Host:
     return host
 
 
-def report_capabilities(hosts: Path, host: Host, trainer: TrainerCapabilities) -> None:
+def report_capabilities(hosts: Path, host: Host, trainer: TrainerCapabilities, **more: Any) -> None:
     key = new_key()
     agent_register(host=host, key=key)
-    report_store(seal_report(replace(reported(hosts, host), trainer=trainer), key))
+    report_store(seal_report(replace(reported(hosts, host), trainer=trainer, **more), key))
 
 
 def place(lab: Lab, second: Host, *slots: int, local: int = 0) -> Composition:
@@ -155,6 +157,19 @@ def test_a_host_whose_agent_does_not_know_a_field_is_named_and_runs_what_it_know
     late.refresh_from_db()
     with pytest.raises(RunFailure, match="update it to run this there"):
         authorise_requester(late)
+
+
+def test_a_gpu_that_nvml_shows_late_is_waited_for_a_while(lab: Lab, second: Host, simulated_hosts: Path) -> None:
+    run = ask(lab, lab.place(1))
+    Run.objects.filter(pk=run.pk).update(state="starting", state_since=timezone.now())
+    claim = RunClaim.claim(str(run.pk), "tests")
+    assert claim is not None
+    assert node_devices(claim, run.all_nodes())
+    report_capabilities(simulated_hosts, lab.host, TRAINER, gpus=())
+    assert node_devices(claim, run.all_nodes()) is None
+    assert claim.run.sentence.endswith("NVML of node-a does not show it.")
+    claim.run.state_since -= timedelta(seconds=DEVICE_VISIBLE_TIMEOUT)
+    assert node_devices(claim, run.all_nodes())  # the host refuses it, with what it has
 
 
 def test_a_run_waits_for_each_of_its_hosts_and_names_the_one(lab: Lab, second: Host) -> None:
