@@ -18,7 +18,7 @@ from trainer.reporting import RunRefused, format_bytes, logger
 from trainer.storage import require_own
 
 FOLDER: Final = "falcon-checkpoints"
-MOST_CHECKPOINTS: Final = 4  # of a folder: the oldest of ended runs make room
+MOST_CHECKPOINTS: Final = 4  # of a folder: older ones of ended runs make room
 RUN_VARIABLE: Final = "FALCONWEB_RUN"  # the name of the run, which the agent sets
 # Fields that a run that goes on may change: how it runs, not what it trains.
 FREE_FIELDS: Final = frozenset(
@@ -76,9 +76,11 @@ class Checkpoint:
         shutil.rmtree(self._file.parent, ignore_errors=True)
 
     def _make_room(self) -> None:
-        """Delete the oldest checkpoints of the folder beyond the number that it keeps."""
+        """Delete the oldest checkpoints of the folder beyond the number that it keeps, but none of a run under way."""
         files = sorted(self._file.parent.parent.glob("*/checkpoint.pt"), key=_written_at, reverse=True)
-        for file in files[MOST_CHECKPOINTS:]:
+        surplus = files[MOST_CHECKPOINTS:]
+        going_on = _runs_under_way() if surplus else set()
+        for file in (one for one in surplus if one.parent.name not in going_on):
             # Not of which run: it may be somebody else's.
             logger.info("An older checkpoint is deleted: a folder keeps %d.", MOST_CHECKPOINTS)
             shutil.rmtree(file.parent, ignore_errors=True)
@@ -89,6 +91,18 @@ def _written_at(file: Path) -> float:
         return file.stat().st_mtime
     except OSError:  # another run has deleted it
         return 0.0
+
+
+def _runs_under_way() -> set[str]:
+    """Return the runs of this account that have processes here: a run that restarts has one throughout."""
+    found = set()
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            words = file.read_bytes().decode(errors="replace").split("\0")
+        except OSError:  # it has ended, or is another account's
+            continue
+        found |= {word.removeprefix(f"{RUN_VARIABLE}=") for word in words if word.startswith(f"{RUN_VARIABLE}=")}
+    return found
 
 
 def training_fields(spec: Spec) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -176,6 +178,22 @@ def test_a_checkpoint_of_another_training_is_refused_and_none_leaves_the_folder(
         checkpoint.load(msgspec.structs.replace(spec, seed=4))
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"workload": "mnist_cnn", "resume_from": "../../etc"}, Spec)
+
+
+@pytest.mark.process
+def test_checkpoints_of_ended_runs_make_room_and_never_those_of_a_run_under_way(tmp_path: Path) -> None:
+    folder, second = tmp_path / "falcon-checkpoints", itertools.count()
+
+    def save(*runs: str) -> set[str]:
+        for run, at in zip(runs, second, strict=False):
+            Checkpoint(tmp_path, run).save({})
+            os.utime(folder / run / "checkpoint.pt", (at, at))
+        return {entry.name for entry in folder.iterdir()}
+
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={"FALCONWEB_RUN": "long", "PATH": os.defpath}) as long:
+        wait_for(lambda: b"FALCONWEB_RUN=long" in Path(f"/proc/{long.pid}/environ").read_bytes())
+        assert save("ended", "long", *"abcde") == {"long", *"bcde"}
+    assert save("f") == set("cdef")
 
 
 def test_a_link_that_somebody_put_into_a_shared_folder_is_not_followed(tmp_path: Path) -> None:
