@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -57,11 +55,6 @@ def run_overlaps(run: Run) -> list[Overlap]:
     until = run.ended_at or timezone.now()
     others = Run.objects.exclude(pk=run.pk).filter(started_at__lt=until).exclude(executor="")
     others = others.filter(Q(ended_at__gt=run.started_at) | Q(state__in=Run.ON_HOST, ended_at=None))
-    return overlaps_with(run, others, until=until)
-
-
-def overlaps_with(run: Run, others: Iterable[Run], *, until: datetime) -> list[Overlap]:
-    """Return the overlaps of a run, until then, with others; all of them have begun."""
     found = []
     for other in others:
         begun = [one.started_at for one in (run, other) if one.started_at is not None]
