@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
 
@@ -117,9 +117,8 @@ _DATASHEETS = (
         doubt=0.25,
     ),
 )
-UNKNOWN_DEVICE = _gpu_datasheet(
-    "other", (14, 112, 14), (900, 16), 250, "no data sheet known: as a V100-PCIE", doubt=0.8
-)
+STAND_IN = next(device for device in _DATASHEETS if device.name == "V100-PCIE")  # whose facts an unknown GPU is given
+UNKNOWN_DEVICE = replace(STAND_IN, name="other", source=f"no data sheet known: as a {STAND_IN.name}", doubt=0.8)
 # A core of a server's CPU: 2.5 GHz, two AVX2 units of 8 values, multiply and add. The memory is that of a host:
 # 800 Gb/s, the upper end of the design notes' scale.
 CORE_RATE, HOST_MEMORY_RATE = 80e9, 100 * GB

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from benchmarks.model.reference_data import DEVICE_DATASHEETS, UNKNOWN_DEVICE, device_datasheet
+from benchmarks.model.reference_data import DEVICE_DATASHEETS, STAND_IN, UNKNOWN_DEVICE, device_datasheet
 from benchmarks.recommend.pool import RecommendationPool
 from core.language import _, joined
 
@@ -52,7 +52,7 @@ def unknown_model_sentences(pool: RecommendationPool) -> tuple[str, ...]:
                 _(
                     "There is no data sheet of ‘{model}’: it counts as {other}, with a wide interval.",
                     model=one,
-                    other="V100-PCIE",
+                    other=STAND_IN.name,
                 ),
                 near_models(one, ()),
             ]
