@@ -62,15 +62,6 @@ VARIANTS: Final = (
 RELATIVE_TIME: Final[Mapping[str, tuple[Relation, float]]] = {
     **{name: ("<", most) for name, most in VISION_TIME.items()}, "bert_large": ("≈", 2.0),
 }  # fmt: skip
-# The first model, judged before it had seen them: the observation, what it predicted, and whether that held.
-FIRST_MODEL: Final = (
-    (gettext_noop("O1: MobileNetV2 and ResNet-50, slower by less than 5 %"), "1.3 %, 4.8 %", True),
-    (gettext_noop("O2: vision with YOLOv5-L, slower by less than 7 %"), "10.1 %", False),
-    (gettext_noop("O3: BERT-large, almost twice as long"), gettext_noop("2.33 times (1.54 to 3.83)"), False),
-    (gettext_noop("O3: overhead grows with the number of parameters"), gettext_noop("the same order"), True),
-    (gettext_noop("O4: PCIe traffic of BERT-large, 76.43 GB/s"), "58.2 GB/s", False),
-    (gettext_noop("O4: PCIe traffic of MobileNetV2, 4 GB/s"), "4.34 GB/s", True),
-)
 # The titles of the sweeps that play it, by executor.
 PLAY_TITLES: Final[Mapping[Executor, str]] = {
     "simulated": "Published experiment, simulated", "torch": "Published experiment, measured",

@@ -15,7 +15,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
 from benchmarks.experiment.plays import ExperimentPlay, plan_play
-from benchmarks.experiment.published import CONFIGURATIONS, FIRST_MODEL, PLAY_TITLES, VARIANTS, WORKLOADS
+from benchmarks.experiment.published import CONFIGURATIONS, PLAY_TITLES, VARIANTS, WORKLOADS
 from benchmarks.experiment.selectors import (
     ExperimentRuns,
     experiment_figure,
@@ -26,6 +26,7 @@ from benchmarks.experiment.selectors import (
 )
 from benchmarks.experiment.services import experiment_play
 from benchmarks.figures.presentation import chart_csv_lines, display_chart
+from benchmarks.model.observations import FIRST_MODEL
 from benchmarks.sweeps.expansion import duration_text, expand_sweep, sweep_pool
 from benchmarks.sweeps.grid import validated_grid
 from benchmarks.sweeps.selectors import progress_of_sweeps

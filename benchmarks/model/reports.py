@@ -13,13 +13,12 @@ from benchmarks.model.belief import Belief, step_seconds
 from benchmarks.model.calibration import PAPER_CONFIGURATIONS, paper_cells, published_belief
 from benchmarks.model.features import is_link_workload
 from benchmarks.model.left_out import HeldOutFigure, median_error, scaling_errors
-from benchmarks.model.observations import JudgedObservation
+from benchmarks.model.observations import FIRST_MODEL, JudgedObservation
 from benchmarks.model.prediction import PROBABILITY, Prediction, format_seconds, predict, prediction_draws
 
 SCALING_TOLERANCE = 0.1
 PREDICTED_BEFORE = (
-    "This model has seen all of them. The first one was judged on O1 to O4 before it had:\n"
-    "O1, O3-order and O4-mobilenet_v2 held; O2, O3-time and O4-bert_large did not; O4-resnet50 was its input."
+    "This model has seen all of them. The first one was judged on O1 to O4 before it had, but for ResNet-50's traffic:"
 )
 LOW_QUANTILE, HIGH_QUANTILE = (1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2
 
@@ -189,7 +188,8 @@ def observations_text(found: Sequence[JudgedObservation], left_out: Mapping[str,
         f"{sum(one.holds for one in found)} of {len(found)} hold; of the {len(left_out)} fitted ones, each left out of "
         f"the fit, {kept}.\n{PREDICTED_BEFORE}"
     )
-    return "\n".join([*lines, "", closing])
+    before = [f"    {'held' if held else 'did not hold':14s}{words}: {said}" for words, said, held in FIRST_MODEL]
+    return "\n".join([*lines, "", closing, *before])
 
 
 def observation_json(one: JudgedObservation, left_out: JudgedObservation | None) -> dict[str, Any]:

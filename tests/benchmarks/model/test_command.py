@@ -113,6 +113,7 @@ def test_the_check_tells_each_published_figure_and_how_far_it_is_off() -> None:
     code, out, _ = predict("--check")
     assert code == 0
     assert "Median error" in out
+    assert "did not hold  O3: BERT-large, almost twice as long: 2.33 times" in out
     assert all({"figure", "published", "predicted", "error", "inside"} <= set(one) for one in predicted("--check"))
 
 
