@@ -117,6 +117,13 @@ def _fail_run(claim: RunClaim, sentence: str) -> bool:
     if claim.run.state == State.RETURNING:
         claim.set_sentence(f"Its devices are not back yet: {sentence}")
         return False
+    try:
+        execution.end_on_all_hosts(claim)
+    except (ClaimLost, DatabaseError):
+        raise
+    except Exception:
+        # What remains ends as an orphan.
+        logger.exception("run %s: its end on its hosts", claim.run.pk)
     claim.record_outcome(State.FAILED, trouble="lost", sentence=sentence)
     return True
 

@@ -23,9 +23,11 @@ from benchmarks.runs.recording import log_tail, series_of, series_values
 from benchmarks.runs.requests import RunRequest
 from benchmarks.runs.results import observations, summary_of
 from benchmarks.runs.rules import Composition, HostShare
+from benchmarks.runs.scheduler import SITE_ERROR, run_advance
 from benchmarks.runs.services import run_cancel, run_create
 from benchmarks.runs.topology import gpu_labels
 from benchmarks.workloads.catalogue import spec_of
+from core.failpoints import Failpoint, set_failpoint_handler
 from fabric.agents.models import HostAgent
 from fabric.agents.services import agent_register
 from fabric.inventory.models import Chassis, Host
@@ -193,6 +195,24 @@ def test_where_the_second_host_refuses_nothing_is_left_running(lab: TwoHosts) ->
     assert not agent_folder(lab.agent, run).exists()
     run_cancel(person=lab.person, run=other)
     assert ended(other).state == "cancelled"
+
+
+def test_an_error_of_the_site_ends_a_run_on_all_its_hosts(lab: TwoHosts) -> None:
+    given = {"hosts": 2, "devices": 2, "backend": "cpu", **ENDLESS}
+    run = until(lab.ask(lab.both, given=given), lambda one: one.steps_done > 0)
+
+    def fail(name: Failpoint) -> None:
+        if name == "run.polled":
+            raise ValueError(name)
+
+    set_failpoint_handler(fail)
+    try:
+        run_advance(str(run.pk), worker="tests")
+    finally:
+        set_failpoint_handler(None)
+    assert all((agent_folder(agent, run) / "end.json").exists() for agent in (lab.agent, lab.second_agent))
+    run = ended(run)
+    assert (run.state, run.trouble, run.error) == ("failed", "lost", SITE_ERROR)
 
 
 @pytest.mark.nightly
