@@ -24,6 +24,7 @@ from agent.settings import Settings, SettingsError
 from hostwire.protocol import DeviceSelector, TrainDeleteRequest, TrainPollRequest, TrainRequest, TrainStopRequest
 from hostwire.signing import new_key
 from hostwire.training import (
+    LATER_FIELDS,
     NodePart,
     RunEvent,
     RunFailed,
@@ -328,6 +329,7 @@ def test_pytorch_runs_with_two_ranks(here: Here) -> None:
     pytest.importorskip("torch", reason=NO_TORCH)
     told = here.runs.capabilities()
     assert told.executors == ("torch",)
+    assert set(told.spec_fields) == LATER_FIELDS
     assert told.framework.startswith("torch 2.")
     assert told.backends[0] == "cpu"
     run = here.begin(TINY)
