@@ -92,4 +92,4 @@ def test_a_viewer_sees_no_button_and_cannot_play() -> None:
         shown = client.get("/benchmarks/experiment/").content.decode()
         posted = client.post("/benchmarks/experiment/play/simulated/")
         answers[role] = ("Play all of it" in shown, "why-not-simulated" in shown, posted.status_code)
-    assert answers == {Role.VIEWER: (False, False, 403), Role.USER: (True, True, 200)}
+    assert answers == {Role.VIEWER: (False, False, 403), Role.USER: (True, True, 400)}
