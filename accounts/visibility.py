@@ -23,7 +23,8 @@ KINDS: Final = (
     gettext_noop("plan"), gettext_noop("policy"), gettext_noop("port"), gettext_noop("record"),
     gettext_noop("refusals"), gettext_noop("route"), gettext_noop("rule"), gettext_noop("run"),
     gettext_noop("service account"), gettext_noop("session"), gettext_noop("silence"), gettext_noop("slot"),
-    gettext_noop("sweep"), gettext_noop("tenant"), gettext_noop("token"), gettext_noop("view"),
+    gettext_noop("sweep"), gettext_noop("tenant"), gettext_noop("token"), gettext_noop("trace"),
+    gettext_noop("view"),
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from django.urls import include, path
 urlpatterns = [
     path("sweeps/", include("benchmarks.sweeps.urls")),
     path("records/", include("benchmarks.records.urls")),
+    path("traces/", include("benchmarks.traces.urls")),
     path("figures/", include("benchmarks.figures.urls")),
     path("experiment/", include("benchmarks.experiment.urls")),
     path("recommend/", include("benchmarks.recommend.urls")),

@@ -40,6 +40,7 @@ INSTALLED_APPS = [
     "benchmarks",
     "benchmarks.sweeps",
     "benchmarks.runs",
+    "benchmarks.traces",
     "channels",
     "rest_framework",
     "drf_spectacular",

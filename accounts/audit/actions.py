@@ -131,6 +131,8 @@ class Action(models.TextChoices):
     RECOMMENDATION_ASK = "recommendation.ask", gettext_noop("Request a recommendation")
     DEPLOYMENT_MAKE = "deployment.make", gettext_noop("Generate files to deploy a job")
     RECORDS_IMPORT = "record.import", gettext_noop("Import runs")
+    TRACE_IMPORT = "trace.import", gettext_noop("Import a trace")
+    TRACE_DELETE = "trace.delete", gettext_noop("Delete an imported trace")
     APPROVAL_REQUEST = "approval.request", gettext_noop("Ask for an approval")
     APPROVAL_APPROVE = "approval.approve", gettext_noop("Approve another's act")
     APPROVAL_REFUSE = "approval.refuse", gettext_noop("Refuse another's act")

@@ -23,7 +23,7 @@ from benchmarks.runs.choices import host_choices
 from benchmarks.runs.models import Run
 from benchmarks.runs.results import observations
 from benchmarks.runs.rules import Composition
-from benchmarks.runs.topology import composition_topology
+from benchmarks.runs.topology import composition_topology, host_composition
 from benchmarks.sweeps.grid import SweepGrid
 from benchmarks.sweeps.models import Sweep
 from benchmarks.sweeps.selectors import point_list, sweep_get
@@ -31,7 +31,6 @@ from benchmarks.sweeps.services import sweep_create
 from core.database import natural
 from core.errors import FalconWebError, Invalid, NotFound
 from core.language import _
-from core.text import parse_id
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import latest_report
 from fabric.inventory.models import Device, Host, HostPort
@@ -161,7 +160,7 @@ def _target_composition(person: User, place: DeploymentTarget) -> Composition:
         except msgspec.ValidationError as error:
             raise Invalid(_("The composition is invalid: {error}.", error=error)) from error
     else:
-        composition = _host_composition(person, place.host)
+        composition = host_composition(person, place.host)
     hosts, attached = set(composition.hosts), composition.all_devices
     devices, ports = set(attached), set(attached.values())
     seen = (
@@ -179,7 +178,7 @@ def host_topology(person: User, host: int, plan: UUID | None = None) -> Topology
 
     Raises NotFound.
     """
-    composition = _host_composition(person, str(visible_or_404(Host.objects.all(), person, host, "host").pk))
+    composition = host_composition(person, str(visible_or_404(Host.objects.all(), person, host, "host").pk))
     if plan is not None:
         wanted = DesiredState.from_json(visible_or_404(Plan.objects.all(), person, plan, "plan").wanted).attachments
         ports = set(HostPort.objects.visible_to(person).filter(host=host).values_list("pk", flat=True))
@@ -188,18 +187,3 @@ def host_topology(person: User, host: int, plan: UUID | None = None) -> Topology
         more = {pk: port for pk, port in wanted.items() if port in ports and pk in seen and port is not None}
         composition = replace(composition, devices=kept | more)
     return composition_topology(composition)
-
-
-def _host_composition(person: User, name: str) -> Composition:
-    hosts = Host.objects.visible_to(person)
-    host = hosts.filter(name=name).first() or hosts.filter(pk=parse_id(name)).first()
-    if host is None:
-        raise NotFound(_("No host of this site has this name: there is no prediction."))
-    attached = Device.objects.visible_to(person).filter(host_port__host=host, kind=Device.Kind.GPU, missing_since=None)
-    ports = set(HostPort.objects.visible_to(person).filter(host=host).values_list("pk", flat=True))
-    pairs = attached.order_by("pk").values_list("pk", "host_port")
-    return Composition(
-        host=host.pk,
-        local_gpus=min(host.local_gpu_count, 64),
-        devices={pk: port for pk, port in pairs if port in ports},
-    )

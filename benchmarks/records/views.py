@@ -36,9 +36,12 @@ from benchmarks.records.services import (
     records_download,
     records_import,
 )
+from benchmarks.simulation.chakra import is_trace
+from benchmarks.traces.services import trace_check, trace_import
 from core.errors import FalconWebError, NotFound
 from core.language import _, _n, joined
 
+TRACE_FORMAT: Final = "chakra"
 MAX_NAME_LENGTH: Final = 200
 MAX_SHOWN: Final = 100
 MAX_TEXT_SHOWN: Final = 200_000
@@ -82,6 +85,8 @@ def record_import(request: HttpRequest) -> HttpResponse:
     try:
         content, shown = _submitted_file(request, person)
         chosen |= shown
+        if chosen["format"] == TRACE_FORMAT or (not chosen["format"] and is_trace(content.head)):
+            return _import_trace(request, person, content, chosen)
         if "make" in request.POST:
             imported = records_import(person=person, content=content, format=chosen["format"])
             staged_file_delete(content)
@@ -93,6 +98,22 @@ def record_import(request: HttpRequest) -> HttpResponse:
         refused = {"refused": error.sentence, "found": error.details.get("problems", [])}
         return _render_page(request, person, {**chosen, **refused}, status=400 if error.status == 404 else error.status)
     return _render_page(request, person, {**chosen, **_check_context(checked)}, status=400 if checked.problems else 200)
+
+
+def _import_trace(request: HttpRequest, person: User, content: ImportFile, chosen: dict[str, Any]) -> HttpResponse:
+    """Show what a trace holds; with `make` import it."""
+    with content.open() as file:
+        data = file.read()
+    if "make" not in request.POST:
+        found = {"format": TRACE_FORMAT, "trace": trace_check(person, data), "size": len(data)}
+        return _render_page(request, person, {**chosen, **found})
+    row, is_new = trace_import(person=person, content=data, title=content.name)
+    staged_file_delete(content)
+    if is_new:
+        messages.success(request, _("‘{name}’ was imported.", name=row.title))
+    else:
+        messages.info(request, _("Nothing was imported: everything in the file exists already."))
+    return redirect("traces:trace", pk=row.pk)
 
 
 def _submitted_file(request: HttpRequest, person: User) -> tuple[ImportFile, dict[str, Any]]:
@@ -148,7 +169,7 @@ def _redirect_imported(request: HttpRequest, imported: ImportResult) -> HttpResp
 def _render_page(request: HttpRequest, person: User, found: dict[str, Any], *, status: int = 200) -> HttpResponse:
     context = {
         **found,
-        "formats": [(name, _(label)) for name, label in FORMATS.items()],
+        "formats": [*((name, _(label)) for name, label in FORMATS.items()), (TRACE_FORMAT, _("Trace of Chakra"))],
         "may_import": person.may_compose,
         "largest": MAX_UPLOAD_BYTES // 2**20,
         "largest_bytes": MAX_UPLOAD_BYTES,

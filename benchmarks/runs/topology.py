@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from accounts.models import User
 from accounts.visibility import row_or_404
 from benchmarks.model.reference_data import LOCAL_STORAGE, is_nvme
 from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Storage, Topology
@@ -20,6 +21,7 @@ from benchmarks.runs.recording import GPU_PREFIX
 from benchmarks.runs.rules import Composition, HostShare
 from core.errors import NotFound
 from core.language import _, gettext_noop
+from core.text import parse_id
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import attached_devices, chassis_serial_numbers, host_local_devices, latest_report
 from fabric.bmc.values import LANE_GBPS
@@ -202,6 +204,22 @@ def composition_topology(composition: Composition) -> Topology:
         ),
         storage=_composition_storage(composition, devices, places, report),
         uplinks={place_name(port): link_of(port.port) for port in ports.values()},
+    )
+
+
+def host_composition(person: User, name: str) -> Composition:
+    """Return a host, by name or id, with all GPUs of its own and at it now that the person sees. Raises NotFound."""
+    hosts = Host.objects.visible_to(person)
+    host = hosts.filter(name=name).first() or hosts.filter(pk=parse_id(name)).first()
+    if host is None:
+        raise NotFound(_("No host of this site has this name."))
+    attached = Device.objects.visible_to(person).filter(host_port__host=host, kind=Device.Kind.GPU, missing_since=None)
+    ports = set(HostPort.objects.visible_to(person).filter(host=host).values_list("pk", flat=True))
+    pairs = attached.order_by("pk").values_list("pk", "host_port")
+    return Composition(
+        host=host.pk,
+        local_gpus=min(host.local_gpu_count, 64),
+        devices={pk: port for pk, port in pairs if port in ports},
     )
 
 

@@ -7,6 +7,7 @@ depends on one that is not there, and where nodes wait for each other in a circl
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,10 @@ COLLECTIVES: Final = (
     "all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "all_to_all", "reduce_scatter",
     "reduce_scatter", "barrier",
 )  # fmt: skip
+
+
+JSON_SIGNS: Final = re.compile(rb'"(?:ctrl|data)_?[dD]eps"|"(?:COMP|COMM_COLL|COMM_SEND|COMM_RECV|MEM_LOAD)_NODE"')
+TEXT_BYTES: Final = re.compile(rb"[^\x00-\x08\x0e-\x1a\x1c-\x1f]*")
 
 
 class TraceError(ValueError):
@@ -71,6 +76,16 @@ class Trace:
                 found[one.collective] += one.size  # type: ignore[assignment]
         return dict(found)
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of nodes of each kind."""
+        return dict(Counter(one.kind for one in self.nodes))
+
+    @property
+    def compute_seconds(self) -> float:
+        """The seconds of all kernels."""
+        return sum(one.seconds for one in self.nodes if one.kind == "compute")
+
 
 @dataclass(frozen=True, slots=True)
 class _RawNode:
@@ -103,6 +118,19 @@ def read_trace(content: bytes) -> Trace:
     if not raw:
         raise TraceError(_("The trace has no nodes."))
     return _trace_of(raw)
+
+
+def is_trace(head: bytes) -> bool:
+    """Whether a file begins like a trace: its JSON names kinds of nodes, or its first message begins with a field."""
+    if head.lstrip()[:1] in (b"{", b"["):
+        return JSON_SIGNS.search(head) is not None
+    head = head.removeprefix(b"\x00")  # empty metadata
+    try:
+        size, begin = _varint(head, 0, min(len(head), 10))
+    except TraceError:
+        return False
+    # The first field of Node, or of its metadata: no text has these bytes behind any that could be a length.
+    return size > 0 and head[begin : begin + 1] in (b"\x08", b"\x0a", b"\x12") and TEXT_BYTES.fullmatch(head) is None
 
 
 def _trace_of(raw: list[_RawNode]) -> Trace:

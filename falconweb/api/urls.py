@@ -36,6 +36,7 @@ FEATURES = (
     "benchmarks.deploy.api",
     "benchmarks.recommend.api",
     "benchmarks.records.api",
+    "benchmarks.traces.api",
     "benchmarks.figures.api",
     "benchmarks.experiment.api",
 )

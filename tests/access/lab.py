@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
+import zstandard
 from django.core.management import call_command
 from django.db import connections
 from django.test import Client
@@ -30,6 +31,7 @@ from benchmarks.model.topology import Topology
 from benchmarks.runs.models import Run
 from benchmarks.runs.rules import Composition
 from benchmarks.sweeps.models import Point, Sweep
+from benchmarks.traces.models import ImportedTrace
 from benchmarks.workloads.catalogue import spec_of
 from fabric.agents.models import HostAgent
 from fabric.drift.models import Drift
@@ -198,6 +200,16 @@ def swept(host: Host, other: Host, *tenants: Tenant) -> dict[str, list[object]]:
     arguments |= dict.fromkeys(("resume", "sweep_resume"), paused)
     arguments |= dict.fromkeys(("sweep", "delete"), ended)
     return arguments
+
+
+def traced(tenant: Tenant) -> dict[str, list[object]]:
+    """Let a tenant have a trace of one node."""
+    content = zstandard.compress(b'{"id": 1, "type": "COMP_NODE", "durationMicros": 1000}')
+    trace = ImportedTrace.objects.create(
+        title="Traced", sha256="0" * 64, size=54, content=content, compute_seconds=0.001, imported_by_name="owner",
+        tenant=tenant,
+    )  # fmt: skip
+    return {name: [trace.pk] for name in ("trace", "trace_delete", "trace_play")}
 
 
 def planned(person: User, device: Device) -> Plan:
@@ -375,6 +387,7 @@ def make_lab() -> Lab:
     arguments |= rung(device, other)
     arguments |= recorded(tenant, others)
     arguments |= swept(Host.objects.get(identity="owned"), Host.objects.get(identity="other"), tenant, others)
+    arguments |= traced(tenant)
     arguments |= benchmarked(tenant, drafted, device, host_port)
     return Lab(clients, arguments, device, host_port)
 

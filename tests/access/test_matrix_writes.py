@@ -62,7 +62,7 @@ REFUSED = {
 # Nor these: no mail is sent here, and the administrator has no address.
 REFUSED |= {Action.PASSWORD_FORGOTTEN, Action.PASSWORD_SET, Action.ALERT_OWN_MAILS}
 # Here whoever is no viewer makes what is their tenant's.
-OF_USERS = {"records:import", "api:records", "api:sweep_preview"}
+OF_USERS = {"records:import", "api:records", "api:traces", "api:sweep_preview"}
 # What is kept of attempts and visits is no object of the lab.
 RECORDS = {"axes", "sessions"}
 # An allocation file that detaches the owner's device.
@@ -81,7 +81,8 @@ OUTPUT = {
     "version": 2, "nccl_version": 22703, "config": {},
     "results": [{"size": 1024, "out_of_place": {"time": 11.2, "alg_bw": 0.1, "bus_bw": 0.1, "nwrong": 0}}],
 }  # fmt: skip
-FILES = {"api:allocation": FILE, "api:records": OUTPUT, "api:deployments": {"command": "true"}}
+TRACE = {"nodes": [{"id": 1, "type": "COMP_NODE", "durationMicros": 1000}]}
+FILES = {"api:allocation": FILE, "api:records": OUTPUT, "api:traces": TRACE, "api:deployments": {"command": "true"}}
 
 
 def asked_run(host: int | None) -> dict[str, Any]:
