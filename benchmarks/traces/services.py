@@ -46,11 +46,11 @@ def trace_import(*, person: User, content: bytes, title: str = "") -> tuple[Impo
             raise TooLarge(_("The trace has more than {size} MiB compressed: cut it.", size=MAX_STORED_BYTES // 2**20))
         sha256 = hashlib.sha256(content).hexdigest()
         with act.change():
-            own = ImportedTrace.objects.filter(tenant=person.tenant_id).exclude(sha256=sha256)
+            own = ImportedTrace.objects.filter(tenant=person.tenant).exclude(sha256=sha256)
             if own.count() >= MAX_TRACES:
                 raise Conflict(_("Your tenant has {count} traces: delete one first.", count=MAX_TRACES))
             row, is_new = ImportedTrace.objects.get_or_create(
-                tenant_id=person.tenant_id,
+                tenant=person.tenant,
                 sha256=sha256,
                 defaults={
                     "title": title, "size": len(content), "content": packed, "nodes": trace.counts,

@@ -150,6 +150,7 @@ OWNED_BY = {
     "accounts.User": "id", "accounts.Token": "person_id", "history.Dashboard": "person_id",
     "history.DashboardPanel": "dashboard__person_id", "alerts.Route": "person_id",
     "events.SavedView": "person_id", "fabric.SavedFilter": "person_id", "runs.Run": "requested_by_id",
+    "traces.ImportedTrace": "imported_by_id",
 }  # fmt: skip
 AUDIT = {"accounts.AuditEntry", "accounts.AuditHead"}
 SESSIONS = {"accounts.BrowserSession"}  # tests/accounts/test_sessions.py sees who ends whose
