@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 JSON = "application/json"
 UNSAFE = [route for route in ROUTES if route[0].startswith("api:")]
 # Files say with their place what they do not know.
-FILES = {"api:allocation", "api:deployments", "api:deployment_tuning", "api:records"}
+FILES = {"api:allocation", "api:deployments", "api:deployment_tuning", "api:records", "api:traces"}
 
 
 @pytest.fixture
