@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import lru_cache, wraps
 from string import Formatter
-from typing import Any, Final, Self
+from typing import Any, Final, ParamSpec, Self, TypeVar
 
 try:
     from django.apps import apps
@@ -13,6 +14,9 @@ try:
     HAS_DJANGO = True
 except ImportError:  # a machine without the site, that prints a specification
     HAS_DJANGO = False
+
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
 
 SOURCE_LANGUAGE: Final = "en"  # the language of the code: of logs, files, mails to an account without a choice
 
@@ -92,6 +96,21 @@ def values_in(stored: str, words: str) -> dict[str, str] | None:
     values[name] = rest
     values.pop("", None)
     return values
+
+
+def cache_by_language(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
+    """Return a function that keeps its answers, whose texts are in a language, for each language apart."""
+
+    @lru_cache(maxsize=64)
+    def kept(_language: str | None, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+        return function(*args, **kwargs)
+
+    @wraps(function)
+    def answer(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+        language = translation.get_language() if _has_languages() else None
+        return kept(language, *args, **kwargs)  # type: ignore[arg-type]  # lru_cache asks for hashable ones
+
+    return answer
 
 
 def _has_languages() -> bool:

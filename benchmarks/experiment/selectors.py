@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-
-from django.utils import translation
+from functools import cache
 
 from accounts.models import User
 from benchmarks.experiment.figures import EXPERIMENT_FIGURES, ExperimentFigure
@@ -18,7 +16,7 @@ from benchmarks.experiment.simulated import ID_PREFIX, simulated_cells
 from benchmarks.figures.catalogue import limit_marks
 from benchmarks.figures.charts import Chart, omission_note
 from benchmarks.figures.comparison import PAIR_WORKLOAD, published_cells, published_predictions
-from benchmarks.figures.pictures import ChartPicture, chart_picture
+from benchmarks.figures.pictures import ChartPicture, first_picture
 from benchmarks.figures.rows import RunData, configuration_label, hardware_labels, work_fields
 from benchmarks.figures.selectors import FigureQuery, select_runs, selection_notes
 from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_WORKLOADS
@@ -26,7 +24,7 @@ from benchmarks.model.observations import JudgedObservation, judge_observations
 from benchmarks.simulation.observations import SimulatedObservation, simulated_observations
 from benchmarks.sweeps.models import Sweep
 from core.errors import NotFound
-from core.language import SOURCE_LANGUAGE, _
+from core.language import _, cache_by_language
 from hostwire.training import Spec
 
 MAX_PLAYED = 4
@@ -65,16 +63,12 @@ class RenderedExperimentFigure:
     @property
     def picture(self) -> ChartPicture | None:
         """The first chart with anything in it, in small."""
-        return next((one for chart in self.charts if (one := chart_picture(chart)) is not None), None)
+        return first_picture(self.charts)
 
 
+@cache_by_language
 def observation_verdicts() -> tuple[ObservationVerdict, ...]:
     """Return the observations as the model before any run and the simulation judge them, in the current language."""
-    return _verdicts(translation.get_language() or SOURCE_LANGUAGE)
-
-
-@lru_cache(maxsize=8)
-def _verdicts(language: str) -> tuple[ObservationVerdict, ...]:
     simulated = simulated_observations()
     return tuple(
         ObservationVerdict(observation_label(key), one, simulated.get(key))
@@ -86,9 +80,12 @@ def _verdicts(language: str) -> tuple[ObservationVerdict, ...]:
 def experiment_runs(person: User) -> ExperimentRuns:
     """Return a person's completed runs of the published workloads, the newest of them, cells apart from others."""
     selection = select_runs(person, FigureQuery(workloads=(*PAPER_WORKLOADS, PAIR_WORKLOAD)))
-    works = {work for entry in EXPERIMENT_FIGURES.values() for work in _works_of(entry)}
-    found = [row for row in selection.rows if _work(row.spec) in works and _is_published_place(row)]
-    return ExperimentRuns(found, [row for row in selection.rows if row not in found], tuple(selection_notes(selection)))
+    works = {work for entry in EXPERIMENT_FIGURES.values() for work in _works_of(entry.rows)}
+    cells: list[RunData] = []
+    others: list[RunData] = []
+    for row in selection.rows:
+        (cells if _work(row.spec) in works and _is_published_place(row) else others).append(row)
+    return ExperimentRuns(cells, others, tuple(selection_notes(selection)))
 
 
 def _is_published_place(row: RunData) -> bool:
@@ -106,8 +103,9 @@ def _work(spec: Spec | None) -> str:
     return f"{spec.workload} {sorted(work_fields(spec).items())}"
 
 
-def _works_of(entry: ExperimentFigure) -> set[str]:
-    return {_work(spec) for spec, __ in published_cells(entry.rows)}
+@cache
+def _works_of(figure: str) -> frozenset[str]:
+    return frozenset(_work(spec) for spec, __ in published_cells(figure))
 
 
 def experiment_figure(slug: str, runs: ExperimentRuns) -> RenderedExperimentFigure:
@@ -116,7 +114,7 @@ def experiment_figure(slug: str, runs: ExperimentRuns) -> RenderedExperimentFigu
         raise NotFound(_("There is no such figure."))
     entry = EXPERIMENT_FIGURES[slug]
     predicted = published_predictions(entry.rows)[0] if entry.is_predicted else []
-    works = _works_of(entry)
+    works = _works_of(entry.rows)
     rows = [row for row in runs.rows if _work(row.spec) in works]
     simulated, waiting = _simulated_rows(entry, rows)
     others = [row for row in rows if row.provenance != "simulated"]
@@ -168,13 +166,9 @@ def _verdicts_of(entry: ExperimentFigure) -> tuple[ObservationVerdict, ...]:
     )
 
 
+@cache_by_language
 def figures_without_runs() -> tuple[RenderedExperimentFigure, ...]:
     """Return all figures as published, predicted and simulated, in the current language."""
-    return _figures_without_runs(translation.get_language() or SOURCE_LANGUAGE)
-
-
-@lru_cache(maxsize=8)
-def _figures_without_runs(language: str) -> tuple[RenderedExperimentFigure, ...]:
     return tuple(experiment_figures(ExperimentRuns([], [])))
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
 
 import numpy as np
-from django.utils import translation
 
 from benchmarks.figures.comparison import published_cells
 from benchmarks.figures.rows import STEP_SECONDS_KEY, Floats, RunData, no_values
@@ -17,25 +15,21 @@ from benchmarks.runs.results import Statistic, Summary
 from benchmarks.simulation import StepSimulation
 from benchmarks.simulation.observations import simulate_published
 from benchmarks.workloads.catalogue import CATALOGUE, workload_title
-from core.language import SOURCE_LANGUAGE
+from core.language import cache_by_language
 from hostwire.training import Spec
 
 ID_PREFIX = "simulation "  # of rows that are no recorded runs
 
 
+@cache_by_language
 def simulated_cells(figure: str) -> list[RunData]:
     """Return the published cells of a figure as simulated; without those that the simulation does not play."""
-    return list(_simulated_cells(figure, translation.get_language() or SOURCE_LANGUAGE))
-
-
-@lru_cache(maxsize=32)
-def _simulated_cells(figure: str, language: str) -> tuple[RunData, ...]:
     found = []
     for number, (spec, topology) in enumerate(published_cells(figure)):
         with suppress(ModelError):  # it plays no workload that measures links
             simulated = simulate_published(spec, topology)
             found.append(_row(f"{ID_PREFIX}{figure} {number}", spec, topology, simulated))
-    return tuple(found)
+    return found
 
 
 def _row(name: str, spec: Spec, topology: Topology, simulated: StepSimulation) -> RunData:

@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import product
 from typing import Any, Final
 
 import msgspec
-from django.utils import translation
 
 from benchmarks.figures.charts import Estimate, seconds_a_step
 from benchmarks.figures.rows import (
@@ -36,7 +34,7 @@ from benchmarks.model.topology import LOCAL, Topology
 from benchmarks.runs.results import Statistic, Summary
 from benchmarks.runs.topology import strategy_label
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of, workload_title
-from core.language import SOURCE_LANGUAGE, _, _n, gettext_noop
+from core.language import _, _n, cache_by_language, gettext_noop
 from hostwire.training import READINGS, Spec
 
 ABSENT_TEXT: Final = "–"
@@ -354,6 +352,9 @@ def predict_runs(rows: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
     return list(found.values()), notes
 
 
+# Figures whose published cells are others than those of all workloads in all configurations.
+OWN_CELLS: Final = frozenset({"software", "gpu-to-gpu", "scaling"})
+COMMON_CELLS: Final = "experiment"
 PUBLISHED_NOTE: Final = gettext_noop(
     "There are not enough runs for this figure yet: it has the performance model's predictions of the published"
     " workloads (prior), from published rates and data sheets."
@@ -362,12 +363,12 @@ PUBLISHED_NOTE: Final = gettext_noop(
 
 def published_predictions(figure: str) -> tuple[list[RunData], list[str]]:
     """Return predictions of the published workloads and configurations, for a figure that lacks runs."""
-    return _published_rows(figure, translation.get_language() or SOURCE_LANGUAGE), [_(PUBLISHED_NOTE)]
+    # Most figures have the same cells, which are predicted once.
+    return _published_rows(figure if figure in OWN_CELLS else COMMON_CELLS), [_(PUBLISHED_NOTE)]
 
 
-@lru_cache(maxsize=32)
-def _published_rows(figure: str, language: str) -> list[RunData]:
-    """Return the predictions, whose titles are in a language."""
+@cache_by_language
+def _published_rows(figure: str) -> list[RunData]:
     rows = [
         RunData(
             id=f"{figure} {number}",

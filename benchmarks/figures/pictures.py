@@ -61,6 +61,11 @@ def chart_picture(chart: Chart) -> ChartPicture | None:
     return ChartPicture(chart=chart, shapes=tuple(_lines(chart)))
 
 
+def first_picture(charts: Iterable[Chart]) -> ChartPicture | None:
+    """Return the picture of the first chart with anything in it; None if there is none."""
+    return next((one for chart in charts if (one := chart_picture(chart)) is not None), None)
+
+
 def _bars(marks: Sequence[ChartMark], bounds: Sequence[ChartBound], scale: float) -> Iterator[PictureShape]:
     groups = list(dict.fromkeys(one.group for one in marks))
     places = list(dict.fromkeys(one.x for one in marks))
@@ -120,8 +125,7 @@ def figure_pictures(rows: Sequence[RunData], offers: Iterable[FigureAvailability
             shown = used[: COMPARED_RUNS if entry.varied else PICTURED_RUNS]
         elif "predicted" in entry.overlays:
             shown = published_predictions(entry.name)[0]
-        charts = entry.draw(shown, FigureOptions()) if shown else ()
-        picture = next((one for chart in charts if (one := chart_picture(chart)) is not None), None)
+        picture = first_picture(entry.draw(shown, FigureOptions()) if shown else ())
         if picture is not None:
             found[entry.name] = picture
     return found
