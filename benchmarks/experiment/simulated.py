@@ -46,12 +46,12 @@ def _row(name: str, spec: Spec, topology: Topology, simulated: StepSimulation) -
         topology=topology,
         summary=Summary(
             readings={
-                "utilisation": _statistic(simulated.kernel_busy, "share"),
-                "memory_share": _statistic(simulated.memory_busy, "share"),
-                "cpu": _statistic(simulated.cpu_share, "share"),
-                "memory": _statistic(simulated.host_memory_bytes, "B"),
+                "utilisation": Statistic.exact(simulated.kernel_busy, "share"),
+                "memory_share": Statistic.exact(simulated.memory_busy, "share"),
+                "cpu": Statistic.exact(simulated.cpu_share, "share"),
+                "memory": Statistic.exact(simulated.host_memory_bytes, "B"),
             },
-            pcie=_statistic(simulated.traffic, "B/s") if simulated.traffic else None,
+            pcie=Statistic.exact(simulated.traffic, "B/s") if simulated.traffic else None,
         ),
         keys=frozenset(series),
         read=lambda key: series.get(key, no_values(key)),
@@ -65,7 +65,3 @@ def _series(simulated: StepSimulation) -> Mapping[str, tuple[Floats, Floats]]:
         "utilisation": (np.array([one.at for one in timeline]), np.array([one.kernel_busy for one in timeline])),
         "cpu": (np.array([one.at for one in timeline]), np.array([one.cpu for one in timeline])),
     }
-
-
-def _statistic(value: float, unit: str) -> Statistic:
-    return Statistic(value=value, low=value, high=value, unit=unit)

@@ -292,7 +292,7 @@ def _summary_results(rows: Sequence[RunData]) -> Iterable[ComparedResult]:
         (_("First loss"), [one.first_loss for one in summaries]),
         (_("Last loss"), [one.last_loss for one in summaries]),
     ):
-        values = [None if one is None else Statistic(value=one, low=one, high=one, unit="") for one in losses]
+        values = [None if one is None else Statistic.exact(one, "") for one in losses]
         yield ComparedResult(title, "", _relative_statistics(values), "")
 
 
@@ -417,24 +417,18 @@ def _predicted_run(row: RunData, prediction: Prediction) -> RunData:
         read=no_values,
         software={},
         summary=Summary(
-            step_seconds=_predicted_statistic(step, "s", low, high),
-            samples_per_second=_predicted_statistic(prediction.samples_per_second, "1/s"),
+            step_seconds=Statistic(value=step, low=low, high=high, unit="s"),
+            samples_per_second=Statistic.exact(prediction.samples_per_second, "1/s"),
             readings={
-                "utilisation": _predicted_statistic(prediction.utilisation, "share"),
-                "memory_share": _predicted_statistic(prediction.memory_share_busy, "share"),
-                "cpu": _predicted_statistic(prediction.cpu_share, "share"),
-                "memory_used": _predicted_statistic(prediction.memory_bytes, "B"),
-                "pcie_to": _predicted_statistic(to / devices, "B/s"),
-                "pcie_from": _predicted_statistic(back / devices, "B/s"),
+                "utilisation": Statistic.exact(prediction.utilisation, "share"),
+                "memory_share": Statistic.exact(prediction.memory_share_busy, "share"),
+                "cpu": Statistic.exact(prediction.cpu_share, "share"),
+                "memory_used": Statistic.exact(prediction.memory_bytes, "B"),
+                "pcie_to": Statistic.exact(to / devices, "B/s"),
+                "pcie_from": Statistic.exact(back / devices, "B/s"),
             },
-            pcie=_predicted_statistic(prediction.pcie_bytes_per_second, "B/s")
-            if prediction.pcie_bytes_per_second
-            else None,
+            pcie=Statistic.exact(prediction.pcie_bytes_per_second, "B/s") if prediction.pcie_bytes_per_second else None,
             tables=tables,
             units={name: LINK_UNITS[name] for name in tables},
         ),
     )
-
-
-def _predicted_statistic(value: float, unit: str, low: float | None = None, high: float | None = None) -> Statistic:
-    return Statistic(value=value, low=value if low is None else low, high=value if high is None else high, unit=unit)

@@ -50,6 +50,11 @@ class Statistic(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     count: int = 1
 
+    @classmethod
+    def exact(cls, value: float, unit: str) -> Statistic:
+        """Return one value without a spread."""
+        return cls(value=value, low=value, high=value, unit=unit)
+
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of a run; None if missing.
