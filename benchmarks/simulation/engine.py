@@ -1,7 +1,7 @@
 """Events: processes that compute, wait and move bytes over shared resources, in order of simulated time.
 
-A process is a generator. It yields an Activity (and goes on when that is done) or a Gate (and goes on when it is open).
-Activities with paths share resources max-min fairly; others run at the speed of their owner.
+A process is a generator. It yields a SimulatedActivity (and goes on when that is done) or a Gate (and goes on when it
+is open). Activities with paths share resources max-min fairly; others run at the speed of their owner.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Gate:
 
 
 @dataclass(slots=True, eq=False)
-class Activity:
+class SimulatedActivity:
     """An amount of work. `path` maps resources to what one unit of the amount takes of them.
 
     `key` names activities with equal paths and limits, so that shares are computed once. `speed` slows an activity
@@ -42,7 +42,7 @@ class Activity:
     rate: float = 0.0
 
 
-Process = Generator["Activity | Gate"]
+Process = Generator["SimulatedActivity | Gate"]
 
 
 class Engine:
@@ -52,7 +52,7 @@ class Engine:
         self.now = 0.0
         self.carried: dict[str, float] = {}  # amounts that resources have passed on, by resource
         self._capacities = capacities
-        self._running: list[tuple[Activity, Process]] = []
+        self._running: list[tuple[SimulatedActivity, Process]] = []
         self._ready: list[Process] = []
         self._shares: dict[tuple[object, ...], dict[str, float]] = {}
         self._held: dict[str, float] = {}
@@ -95,7 +95,7 @@ class Engine:
             self._set_rates()
             passed = min(one.amount / one.rate for one, _ in self._running)
             self.now += passed
-            still: list[tuple[Activity, Process]] = []
+            still: list[tuple[SimulatedActivity, Process]] = []
             for entry in self._running:
                 one = entry[0]
                 moved = one.rate * passed
@@ -168,7 +168,7 @@ class Store:
         self._engine.arrive(space)
 
 
-def fair_shares(flows: Sequence[Activity], capacities: Mapping[str, float]) -> dict[str, float]:
+def fair_shares(flows: Sequence[SimulatedActivity], capacities: Mapping[str, float]) -> dict[str, float]:
     """Return the max-min fair rate of each flow by its key: the scarcest resource is divided first."""
     left = dict(capacities)
     rates: dict[str, float] = {}

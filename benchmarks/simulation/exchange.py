@@ -22,7 +22,7 @@ class Collective:
         self.ready, self.done = Gate(devices), Gate()
 
 
-class Exchange:
+class CollectiveSchedule:
     """The collectives of a step: `after` are the groups of layers after whose backward pass gradients are sent."""
 
     def __init__(self, spec: Spec) -> None:

@@ -22,7 +22,7 @@ SLOWER = ("nvlink", "pcie", "network")  # kinds of edges, the quicker first
 
 
 @dataclass(frozen=True)
-class Route:
+class TransferRoute:
     """What a byte takes of each resource, the most that one transfer reaches, and seconds of one hop."""
 
     path: Mapping[str, float]
@@ -94,17 +94,17 @@ class HostLinks:
         uplink = {f"{place}/down": 1.0} if place in self._topology.uplinks and place != LOCAL else {}
         return {of_host(host, HOST_DOWN): 1.0, **uplink}
 
-    def copy(self, device: Accelerator) -> Route:
+    def copy(self, device: Accelerator) -> TransferRoute:
         """Return the way from the host's memory to a device."""
-        return Route({**self._down(device.place, device.host), self._port(device, "in"): 1.0})
+        return TransferRoute({**self._down(device.place, device.host), self._port(device, "in"): 1.0})
 
-    def read(self, host: str = "") -> Route:
+    def read(self, host: str = "") -> TransferRoute:
         """Return the way from the drive to the host's memory; further hosts have drives like the first."""
         storage = self._topology.storage
         path = {**self._up(LOCAL if host else storage.place, host), of_host(host, self.drive): 1.0}
-        return Route(path, limit=link_rate(storage.link) * PACKET_SHARE)
+        return TransferRoute(path, limit=link_rate(storage.link) * PACKET_SHARE)
 
-    def edge(self, one: Accelerator, other: Accelerator, group: Sequence[Accelerator]) -> Route:
+    def edge(self, one: Accelerator, other: Accelerator, group: Sequence[Accelerator]) -> TransferRoute:
         """Return the way from one device to another; `group` are those of its place that communicate at once."""
         out, into = self._port(one, "out"), self._port(other, "in")
         if one.host != other.host:
@@ -116,18 +116,18 @@ class HostLinks:
                 **self._down(other.place, other.host),
                 into: 1.0,
             }
-            return Route(path, limit=NETWORK_RATE, kind="network")
+            return TransferRoute(path, limit=NETWORK_RATE, kind="network")
         if one.place == other.place:
             kind, rate, _ = edge_within_place(one.place, group, self._topology)
             if kind == "nvlink":
-                return Route({}, limit=rate, kind="nvlink")
+                return TransferRoute({}, limit=rate, kind="nvlink")
             bridge = (of_host(one.host, HOST_UP), of_host(one.host, HOST_DOWN))
             across = dict.fromkeys(bridge, 1.0) if one.place == LOCAL else {}
-            return Route({out: 1.0, into: 1.0, **across}, limit=rate)
+            return TransferRoute({out: 1.0, into: 1.0, **across}, limit=rate)
         edge = edge_between_places({one.place, other.place})
         uplinks = [link for place, link in self._topology.uplinks.items() if place in (one.place, other.place)]
         narrowest = min(link_rate(link) for link in (one.link, other.link, *uplinks))
-        return Route(
+        return TransferRoute(
             {out: 1.0, **self._up(one.place, one.host), **self._down(other.place, one.host), into: 1.0},
             limit=edge.rate * narrowest / X16_GEN3_RATE,
         )
@@ -136,11 +136,11 @@ class HostLinks:
         """Return the devices of one's place, with it."""
         return [device for device in self._devices if (device.host, device.place) == (one.host, one.place)]
 
-    def ring(self, count: int) -> Route:
+    def ring(self, count: int) -> TransferRoute:
         """Return the way of a byte that each device sends to its neighbour at once, places one after the other."""
         devices = self._devices
         if not devices:
-            return Route({LOOPBACK: float(count)}, kind="loopback")
+            return TransferRoute({LOOPBACK: float(count)}, kind="loopback")
         path: Counter[str] = Counter()
         limit, kind = float("inf"), "nvlink"
         for one, other in zip(devices, [*devices[1:], devices[0]], strict=True):
@@ -148,7 +148,7 @@ class HostLinks:
             path.update(edge.path)
             limit = min(limit, edge.limit)
             kind = max(kind, edge.kind, key=SLOWER.index)
-        return Route(path, limit=limit, kind=kind)
+        return TransferRoute(path, limit=limit, kind=kind)
 
     def pcie_neighbours(self) -> dict[str, tuple[bool, bool]]:
         """Return, by device, whether a ring's bytes come to it and leave it over PCIe."""

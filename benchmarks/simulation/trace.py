@@ -15,8 +15,8 @@ from benchmarks.model.features import ModelError
 from benchmarks.model.topology import Topology
 from benchmarks.simulation import constants as c
 from benchmarks.simulation.chakra import NodeKind, Trace, TraceNode
-from benchmarks.simulation.engine import Activity, Engine, Gate, Process
-from benchmarks.simulation.links import HostLinks, Route
+from benchmarks.simulation.engine import Engine, Gate, Process, SimulatedActivity
+from benchmarks.simulation.links import HostLinks, TransferRoute
 from core.language import _
 
 STREAMS: Final[dict[NodeKind, str]] = {
@@ -137,15 +137,19 @@ class _TracePlay:
         if node.kind in ("load", "store") and node.size:
             yield _moved(node.size, "copy", self._copy)
         elif node.kind not in ("collective", "point") or not (node.size or node.collective == "barrier"):
-            yield Activity(node.seconds)
+            yield SimulatedActivity(node.seconds)
         elif self._devices > 1:
             hops = 1 if node.kind == "point" else max(1.0, RING_PASSES[node.collective]) * (self._devices - 1)
             share = (self._devices - 1) / self._devices
             sent = node.size * (1.0 if node.kind == "point" else RING_PASSES[node.collective] * share)
-            yield Activity(c.COLLECTIVE_SECONDS + hops * self._ring.hop)
+            yield SimulatedActivity(c.COLLECTIVE_SECONDS + hops * self._ring.hop)
             yield _moved(sent, "ring", self._ring)
             self._sent += sent
 
 
-def _moved(size: float, key: str, route: Route) -> Activity:
-    return Activity(size, key=key, path=route.path, limit=route.limit) if route.path else Activity(size / route.limit)
+def _moved(size: float, key: str, route: TransferRoute) -> SimulatedActivity:
+    return (
+        SimulatedActivity(size, key=key, path=route.path, limit=route.limit)
+        if route.path
+        else SimulatedActivity(size / route.limit)
+    )

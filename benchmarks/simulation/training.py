@@ -16,9 +16,9 @@ from benchmarks.model.reference_data import (
 )
 from benchmarks.model.topology import Topology
 from benchmarks.simulation import constants as c
-from benchmarks.simulation.engine import Activity, Engine, Gate, Process, Store
-from benchmarks.simulation.exchange import Collective, CollectiveKey, Exchange
-from benchmarks.simulation.links import CORES, HostLinks, Route, of_host
+from benchmarks.simulation.engine import Engine, Gate, Process, SimulatedActivity, Store
+from benchmarks.simulation.exchange import Collective, CollectiveKey, CollectiveSchedule
+from benchmarks.simulation.links import CORES, HostLinks, TransferRoute, of_host
 from benchmarks.simulation.result import DeviceMeter
 from benchmarks.simulation.work import cpu_work, gpu_work, sample_seconds
 from hostwire.training import Spec
@@ -34,7 +34,7 @@ class TrainingRun:
         self.accelerators = accelerators_used(spec, topology)
         self.links = HostLinks(topology, self.accelerators, name)
         self._costs = costs_of(spec)
-        self._exchange = Exchange(spec)
+        self._schedule = CollectiveSchedule(spec)
         self._family = WORKLOAD_FAMILY[spec.workload]
         self._several = spec.devices > 1 and spec.strategy in ("ddp", "sharded")
         self._random = random.Random(f"{spec.hash}/{name}/{seed}")  # noqa: S311 - noise, not a secret
@@ -122,7 +122,7 @@ class TrainingRun:
             return False
         backward = [sum(group.backward for group in work.groups) for work in self._work]
         forward = [sum(group.forward for group in work.groups) for work in self._work]
-        exchanged = sum(size for _, size, _ in self._exchange.sequence(0)) / self._ring.slowest(engine.free)
+        exchanged = sum(size for _, size, _ in self._schedule.sequence(0)) / self._ring.slowest(engine.free)
         device = max(forward) + max(*backward, self._several * exchanged / spec.accumulation)
         loading = self._samples() * sample_seconds(spec) / workers
         reading = loaders * self._read_bytes / self.links.read().slowest(engine.free)
@@ -138,18 +138,20 @@ class TrainingRun:
     def _cores_of(self, rank: int) -> str:
         return of_host(self._host_of(rank), CORES)
 
-    def _read(self, rank: int) -> Activity:
+    def _read(self, rank: int) -> SimulatedActivity:
         """Return the reading of one batch from the drive."""
         host = self._host_of(rank)
         route = self.links.read(host)
-        return Activity(self._read_bytes, key=of_host(host, f"{self._name}read"), path=route.path, limit=route.limit)
+        return SimulatedActivity(
+            self._read_bytes, key=of_host(host, f"{self._name}read"), path=route.path, limit=route.limit
+        )
 
     def _decode(self, rank: int, workers: int) -> Process:
         """Decode one batch by some processes."""
         spread = c.SAMPLE_SPREAD / math.sqrt(self._samples())
         work = self._samples() * sample_seconds(self.spec) * math.exp(self._random.gauss(0, spread))
         key = of_host(self._host_of(rank), f"{self._name}decode")
-        yield Activity(work, key=key, path={self._cores_of(rank): 1.0}, limit=self._at_most(workers))
+        yield SimulatedActivity(work, key=key, path={self._cores_of(rank): 1.0}, limit=self._at_most(workers))
         self._decoded += work
         self.cores_used.append((self._engine.now, self._decoded))
 
@@ -193,10 +195,10 @@ class TrainingRun:
             yield self._moved(self._samples() * self._costs.device_bytes, f"copy/{rank}", route)
             meter.copied += self._engine.now - began
 
-    def _moved(self, size: float, key: str, route: Route) -> Activity:
+    def _moved(self, size: float, key: str, route: TransferRoute) -> SimulatedActivity:
         if not route.path:
-            return Activity(size / route.limit)
-        return Activity(size, key=f"{self._name}{key}", path=route.path, limit=route.limit)
+            return SimulatedActivity(size / route.limit)
+        return SimulatedActivity(size, key=f"{self._name}{key}", path=route.path, limit=route.limit)
 
     # --- Computation
 
@@ -215,7 +217,7 @@ class TrainingRun:
 
         began = self._engine.now
         meter.on(began)
-        yield Activity(seconds * self._pace[rank], speed=speed)
+        yield SimulatedActivity(seconds * self._pace[rank], speed=speed)
         now = self._engine.now
         meter.off(now)
         meter.computed += now - began
@@ -244,7 +246,7 @@ class TrainingRun:
                         reached = self._facts[rank].memory_rate * c.MEMORY_REACHED[self._family]
                         copies = c.BUCKET_PASSES * 4 * group.gradients / reached
                     yield from self._compute(rank, group.backward * noise + copies, group.memory)
-                    if several and last and index in self._exchange.after:
+                    if several and last and index in self._schedule.after:
                         self._send(rank, (step, 0, "reduce", index))
             if several:
                 yield from self._wait_for_gradients(rank, step)
@@ -283,7 +285,7 @@ class TrainingRun:
 
     def _wait_for_gradients(self, rank: int, step: int) -> Process:
         last = self.spec.accumulation - 1 if self.spec.strategy == "sharded" else 0
-        for index in self._exchange.after:
+        for index in self._schedule.after:
             yield from self._wait(rank, (step, last, "reduce", index))
 
     def _stream(self) -> Process:
@@ -291,10 +293,10 @@ class TrainingRun:
         engine = self._engine
         for step in range(10**9):
             self._collectives = {key: one for key, one in self._collectives.items() if key[0] >= step - 1}
-            for key, size, count in self._exchange.sequence(step):
+            for key, size, count in self._schedule.sequence(step):
                 collective = self._collective(key)
                 yield collective.ready
-                yield Activity(count * (c.COLLECTIVE_SECONDS + self._exchange.hops(key) * self._ring.hop))
+                yield SimulatedActivity(count * (c.COLLECTIVE_SECONDS + self._schedule.hops(key) * self._ring.hop))
                 self._moving = True
                 yield self._moved(size, "ring", self._ring)
                 self._moving = False
@@ -356,7 +358,7 @@ class TrainingRun:
         began = self._engine.now
         yield done
         if launches > self._engine.now - began:
-            yield Activity(launches - (self._engine.now - began))
+            yield SimulatedActivity(launches - (self._engine.now - began))
 
     def _dp_part(self, rank: int, seconds: float, done: Gate) -> Process:
         own = self._work[rank].groups
@@ -369,7 +371,7 @@ class TrainingRun:
         size = 4.0 * self._costs.parameters
         for meter in self.meters:
             meter.on(began)
-        yield Activity(seconds + c.COLLECTIVE_SECONDS + self.spec.devices * self._ring.hop)
+        yield SimulatedActivity(seconds + c.COLLECTIVE_SECONDS + self.spec.devices * self._ring.hop)
         yield self._moved(size, "ring", self._ring)
         self.ring_bytes += size * (self.spec.devices - 1) / self.spec.devices
         for meter in self.meters:
