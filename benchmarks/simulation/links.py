@@ -15,6 +15,7 @@ from benchmarks.model.reference_data import (
 )
 from benchmarks.model.topology import LOCAL, Accelerator, Topology
 from benchmarks.simulation.constants import HOP_SECONDS, HOST_LANES, NETWORK_RATE, PACKET_SHARE, READ_REACHED
+from benchmarks.simulation.engine import SimulatedActivity
 
 HOST_UP, HOST_DOWN, CORES, LOOPBACK = "host/up", "host/down", "cores", "loopback"
 NETWORK_OUT, NETWORK_IN = "network/out", "network/in"
@@ -36,6 +37,12 @@ class TransferRoute:
     @property
     def hop(self) -> float:
         return HOP_SECONDS[self.kind]
+
+    def transfer(self, size: float, key: str) -> SimulatedActivity:
+        """Return the moving of some bytes; equal keys are of equal ways."""
+        if not self.path:
+            return SimulatedActivity(size / self.limit)
+        return SimulatedActivity(size, key=key, path=self.path, limit=self.limit)
 
 
 def of_host(host: str, name: str) -> str:

@@ -16,7 +16,7 @@ from benchmarks.model.topology import Topology
 from benchmarks.simulation import constants as c
 from benchmarks.simulation.chakra import NodeKind, Trace, TraceNode
 from benchmarks.simulation.engine import Engine, Gate, Process, SimulatedActivity
-from benchmarks.simulation.links import HostLinks, TransferRoute
+from benchmarks.simulation.links import HostLinks
 from core.language import _
 
 STREAMS: Final[dict[NodeKind, str]] = {
@@ -135,7 +135,7 @@ class _TracePlay:
 
     def _work(self, node: TraceNode) -> Process:
         if node.kind in ("load", "store") and node.size:
-            yield _moved(node.size, "copy", self._copy)
+            yield self._copy.transfer(node.size, "copy")
         elif node.kind not in ("collective", "point") or not (node.size or node.collective == "barrier"):
             yield SimulatedActivity(node.seconds)
         elif self._devices > 1:
@@ -143,13 +143,5 @@ class _TracePlay:
             share = (self._devices - 1) / self._devices
             sent = node.size * (1.0 if node.kind == "point" else RING_PASSES[node.collective] * share)
             yield SimulatedActivity(c.COLLECTIVE_SECONDS + hops * self._ring.hop)
-            yield _moved(sent, "ring", self._ring)
+            yield self._ring.transfer(sent, "ring")
             self._sent += sent
-
-
-def _moved(size: float, key: str, route: TransferRoute) -> SimulatedActivity:
-    return (
-        SimulatedActivity(size, key=key, path=route.path, limit=route.limit)
-        if route.path
-        else SimulatedActivity(size / route.limit)
-    )

@@ -18,7 +18,7 @@ from benchmarks.model.topology import Topology
 from benchmarks.simulation import constants as c
 from benchmarks.simulation.engine import Engine, Gate, Process, SimulatedActivity, Store
 from benchmarks.simulation.exchange import Collective, CollectiveKey, CollectiveSchedule
-from benchmarks.simulation.links import CORES, HostLinks, TransferRoute, of_host
+from benchmarks.simulation.links import CORES, HostLinks, of_host
 from benchmarks.simulation.result import DeviceMeter
 from benchmarks.simulation.work import cpu_work, gpu_work, sample_seconds
 from hostwire.training import Spec
@@ -49,7 +49,7 @@ class TrainingRun:
             self._facts = [UNKNOWN_DEVICE] * spec.devices
             self._work = [cpu_work(spec, max(1, threads) / spec.devices)] * spec.devices
         self._pace = [math.exp(self._random.gauss(0, c.DEVICE_SPREAD)) for _ in range(spec.devices)]
-        self._ring = self.links.ring(spec.devices)
+        self._ring, self._ring_key = self.links.ring(spec.devices), f"{name}ring"
         self._collectives: dict[CollectiveKey, Collective] = {}
         self._moving = False  # bytes of the exchange are on their way
         self._pending = [0] * spec.devices  # kernels of the exchange on each device
@@ -141,10 +141,7 @@ class TrainingRun:
     def _read(self, rank: int) -> SimulatedActivity:
         """Return the reading of one batch from the drive."""
         host = self._host_of(rank)
-        route = self.links.read(host)
-        return SimulatedActivity(
-            self._read_bytes, key=of_host(host, f"{self._name}read"), path=route.path, limit=route.limit
-        )
+        return self.links.read(host).transfer(self._read_bytes, of_host(host, f"{self._name}read"))
 
     def _decode(self, rank: int, workers: int) -> Process:
         """Decode one batch by some processes."""
@@ -191,14 +188,9 @@ class TrainingRun:
         meter.waited += self._engine.now - began
         if self.accelerators:
             began = self._engine.now
-            route = self.links.copy(self.accelerators[rank])
-            yield self._moved(self._samples() * self._costs.device_bytes, f"copy/{rank}", route)
+            route, size = self.links.copy(self.accelerators[rank]), self._samples() * self._costs.device_bytes
+            yield route.transfer(size, f"{self._name}copy/{rank}")
             meter.copied += self._engine.now - began
-
-    def _moved(self, size: float, key: str, route: TransferRoute) -> SimulatedActivity:
-        if not route.path:
-            return SimulatedActivity(size / route.limit)
-        return SimulatedActivity(size, key=f"{self._name}{key}", path=route.path, limit=route.limit)
 
     # --- Computation
 
@@ -206,12 +198,11 @@ class TrainingRun:
         """Compute for seconds of an undisturbed device; the exchange takes multiprocessors and memory bandwidth."""
         meter, facts = self.meters[rank], self._facts[rank]
         kind = self._ring.kind
-        key = f"{self._name}ring"
 
         def speed() -> float:
             if not self._pending[rank]:
                 return 1.0
-            rate = self._engine.rates.get(key, 0.0) if self._ring.path else self._ring.limit * self._moving
+            rate = self._engine.rates.get(self._ring_key, 0.0) if self._ring.path else self._ring.limit * self._moving
             taken = c.RING_TOUCHES * rate / facts.memory_rate
             return max(0.2, 1 - c.CHANNEL_SHARE[kind] - memory * min(0.8, taken))
 
@@ -298,7 +289,7 @@ class TrainingRun:
                 yield collective.ready
                 yield SimulatedActivity(count * (c.COLLECTIVE_SECONDS + self._schedule.hops(key) * self._ring.hop))
                 self._moving = True
-                yield self._moved(size, "ring", self._ring)
+                yield self._ring.transfer(size, self._ring_key)
                 self._moving = False
                 self.ring_bytes += size
                 for rank, meter in enumerate(self.meters):
@@ -338,7 +329,8 @@ class TrainingRun:
                 yield from self._take(0)
                 began = self._engine.now
                 for number, other in enumerate(self.accelerators[1:], 1):
-                    yield self._moved(sample_bytes, f"scatter/{number}", self.links.edge(first, other, (first, other)))
+                    edge = self.links.edge(first, other, (first, other))
+                    yield edge.transfer(sample_bytes, f"{self._name}scatter/{number}")
                 self.meters[0].copied += self._engine.now - began
                 yield from self._dp_exchange(modules * count * c.REPLICA_SECONDS)
                 # Python starts the forward pass of one device after the other; backward, each has a thread of its own.
@@ -372,7 +364,7 @@ class TrainingRun:
         for meter in self.meters:
             meter.on(began)
         yield SimulatedActivity(seconds + c.COLLECTIVE_SECONDS + self.spec.devices * self._ring.hop)
-        yield self._moved(size, "ring", self._ring)
+        yield self._ring.transfer(size, self._ring_key)
         self.ring_bytes += size * (self.spec.devices - 1) / self.spec.devices
         for meter in self.meters:
             meter.off(self._engine.now)
