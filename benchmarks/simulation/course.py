@@ -70,7 +70,7 @@ def periodic_pauses(spec: Spec, topology: Topology) -> tuple[PeriodicPause, ...]
         work = [gpu_work(spec, device_datasheet(device.model)) for device in devices] or [
             cpu_work(spec, topology.cores / spec.devices)
         ]
-        forward = batches * max(sum(group.forward for group in one.groups) for one in work)
+        forward = batches * max(one.forward for one in work)
         workers = min(max(1, spec.loader_workers), topology.cores / ranks)
         loading = batches * spec.batch * sample_seconds(spec) / workers
         seconds = max(forward, loading)

@@ -28,6 +28,7 @@ class CollectiveSchedule:
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         n = spec.devices
+        self.hops = (n - 1) * (1 if spec.strategy == "sharded" else 2)  # of a ring, that each message makes
         layers = layers_of(spec)
         self._way = (n - 1) / n  # of a tensor, the part that each device sends in one way round
         gradient, weight = VALUE_BYTES[spec.gradient], VALUE_BYTES[spec.precision]
@@ -46,11 +47,6 @@ class CollectiveSchedule:
                 self._sizes[index] = (2 * self._way * sent, float(count))
                 waiting -= sent
         self.after = tuple(self._sizes)
-
-    def hops(self, key: CollectiveKey) -> int:
-        """Return the hops of a ring that the messages of a collective make."""
-        once = self._spec.devices - 1
-        return once if self._spec.strategy == "sharded" else 2 * once
 
     def sequence(self, step: int) -> Iterator[tuple[CollectiveKey, float, float]]:
         """Yield the collectives of a step as devices start them: key, bytes that each sends, messages."""

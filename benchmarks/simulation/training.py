@@ -120,10 +120,9 @@ class TrainingRun:
         workers = min(self._at_most(spec.loader_workers), engine.free(CORES, loaders * spec.loader_workers) / loaders)
         if not workers:
             return False
-        backward = [sum(group.backward for group in work.groups) for work in self._work]
-        forward = [sum(group.forward for group in work.groups) for work in self._work]
         exchanged = sum(size for _, size, _ in self._schedule.sequence(0)) / self._ring.slowest(engine.free)
-        device = max(forward) + max(*backward, self._several * exchanged / spec.accumulation)
+        backward = max(*(work.backward for work in self._work), self._several * exchanged / spec.accumulation)
+        device = max(work.forward for work in self._work) + backward
         loading = self._samples() * sample_seconds(spec) / workers
         reading = loaders * self._read_bytes / self.links.read().slowest(engine.free)
         return max(loading, reading) < device
@@ -227,9 +226,8 @@ class TrainingRun:
                 if several and spec.strategy == "sharded":
                     yield from self._sharded_batch(rank, step, batch, noise)
                     continue
-                forward = sum(group.forward for group in work.groups)
-                memory = sum(group.forward * group.memory for group in work.groups) / forward
-                yield from self._compute(rank, forward * noise, memory)
+                memory = sum(group.forward * group.memory for group in work.groups) / work.forward
+                yield from self._compute(rank, work.forward * noise, memory)
                 for index in reversed(range(len(work.groups))):
                     group = work.groups[index]
                     copies = 0.0
@@ -287,7 +285,7 @@ class TrainingRun:
             for key, size, count in self._schedule.sequence(step):
                 collective = self._collective(key)
                 yield collective.ready
-                yield SimulatedActivity(count * (c.COLLECTIVE_SECONDS + self._schedule.hops(key) * self._ring.hop))
+                yield SimulatedActivity(count * (c.COLLECTIVE_SECONDS + self._schedule.hops * self._ring.hop))
                 self._moving = True
                 yield self._ring.transfer(size, self._ring_key)
                 self._moving = False
@@ -320,7 +318,6 @@ class TrainingRun:
         """Do steps of DP: samples, weights and gradients go through the first device, and nothing overlaps."""
         spec, first, count = self.spec, self.accelerators[0], self.spec.devices
         sample_bytes = spec.batch * self._costs.device_bytes
-        groups = [work.groups for work in self._work]
         modules = sum(layer.operations for layer in self._costs.layers) / 2
         launches = sum(layer.operations for layer in self._costs.layers) * c.INTERPRETER_SECONDS
         for step in range(10**9):
@@ -334,8 +331,8 @@ class TrainingRun:
                 self.meters[0].copied += self._engine.now - began
                 yield from self._dp_exchange(modules * count * c.REPLICA_SECONDS)
                 # Python starts the forward pass of one device after the other; backward, each has a thread of its own.
-                yield from self._dp_pass([sum(one.forward for one in own) for own in groups], noises, launches * count)
-                yield from self._dp_pass([sum(one.backward for one in own) for own in groups], noises, 0.0)
+                yield from self._dp_pass([work.forward for work in self._work], noises, launches * count)
+                yield from self._dp_pass([work.backward for work in self._work], noises, 0.0)
                 yield from self._dp_exchange(0.0)
             began = self._engine.now
             yield from self._compute(0, self._work[0].optimiser, 1.0)

@@ -38,6 +38,15 @@ class DeviceWork:
     groups: tuple[GroupWork, ...]
     optimiser: float
 
+    @property
+    def forward(self) -> float:
+        """Seconds of a whole pass, as is `backward`."""
+        return sum(group.forward for group in self.groups)
+
+    @property
+    def backward(self) -> float:
+        return sum(group.backward for group in self.groups)
+
 
 class _Rates(NamedTuple):
     """Operations and bytes a second of a device, seconds to start a kernel and to fill the device, Winograd's gain."""
