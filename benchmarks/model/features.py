@@ -15,8 +15,6 @@ from benchmarks.model.reference_data import (
     ACROSS_HOST,
     BETWEEN_DRAWERS,
     CORE_RATE,
-    DATA_SETS,
-    DEFAULT_DATA_SET,
     GLOO_LOOPBACK,
     HOST_MEMORY_RATE,
     LANE_RATES,
@@ -33,6 +31,7 @@ from benchmarks.model.reference_data import (
     GpuEdge,
     device_datasheet,
     drive_datasheet,
+    workload_data_set,
 )
 from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Topology
 from benchmarks.workloads import costs as workload_costs
@@ -194,9 +193,9 @@ def _features_of(spec: Spec, topology: Topology) -> Features:
     cores = max(1.0, float(topology.cores))
     workers = spec.loader_workers * (1 if spec.strategy == "dp" else devices)
     samples = float(spec.global_batch)
-    data = DATA_SETS.get(spec.workload, DEFAULT_DATA_SET)
+    data = workload_data_set(spec.workload)
     # If the data set fits into the host's memory, only the first pass reads the drive.
-    from_drive = max(1 / data.epochs, 1 - min(1.0, 0.8 * topology.memory_bytes / data.bytes))
+    from_drive = max(1 / data.epochs, data.uncached_share(topology.memory_bytes))
     drive = min(drive_datasheet(topology.storage.model).rate, storage_link_rate(topology))
     file_bytes = costs.input_bytes
     if generated := spec.data == "random":  # in memory, or as raw bytes past the host's cache where a drive is chosen

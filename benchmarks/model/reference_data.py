@@ -201,6 +201,9 @@ def drive_datasheet(model: str) -> DriveDatasheet:
     return NVME_DRIVE if is_nvme(model) else OTHER_DRIVE
 
 
+CACHING_SHARE = 0.8  # of a host's memory
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
     """A data set: bytes and samples, those of its validation, and the passes of the published runs.
@@ -217,6 +220,10 @@ class DataSet:
     reads: int = 1
     copies: int = 1
     checkpoint_steps: int = 0
+
+    def uncached_share(self, memory_bytes: float) -> float:
+        """Return the share that a host's memory does not keep, of which it has some for other things."""
+        return max(0.0, 1 - CACHING_SHARE * memory_bytes / self.bytes)
 
 
 def _imagenet(epochs: int) -> DataSet:
@@ -236,6 +243,11 @@ DATA_SETS: Mapping[str, DataSet] = {
     "bert_large": _squad(2),
 }
 DEFAULT_DATA_SET = _imagenet(10)
+
+
+def workload_data_set(workload: str) -> DataSet:
+    """Return the data set of a workload; of those without a published one, that of an image network."""
+    return DATA_SETS.get(workload, DEFAULT_DATA_SET)
 
 
 Floats = npt.NDArray[np.float64]

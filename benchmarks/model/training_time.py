@@ -21,12 +21,11 @@ from benchmarks.model.features import (
 from benchmarks.model.memory import MOMENT_BYTES, WEIGHT_BYTES
 from benchmarks.model.meter import meter_readings
 from benchmarks.model.reference_data import (
-    DATA_SETS,
-    DEFAULT_DATA_SET,
     PARAMETER_INDEX,
     WORKLOAD_FAMILY,
     Floats,
     drive_datasheet,
+    workload_data_set,
 )
 from benchmarks.model.step_time import step_times
 
@@ -58,12 +57,11 @@ def training_times(logs: Floats, cells: Sequence[Cell]) -> TrainingTimes:
     warm, cold = [], []
     facts = np.zeros((7, len(cells)))
     for column, (spec, topology) in enumerate(cells):
-        data, costs = DATA_SETS.get(spec.workload, DEFAULT_DATA_SET), costs_of(spec)
+        data, costs = workload_data_set(spec.workload), costs_of(spec)
         drive, link = drive_datasheet(topology.storage.model), storage_link_rate(topology)
         features = features_of(spec, topology)
-        uncached = max(0.0, 1 - 0.8 * topology.memory_bytes / data.bytes)
         reading = spec.global_batch * costs.input_bytes * data.reads / min(drive.rate, link)
-        warm.append(replace(features, read_seconds=reading * uncached))
+        warm.append(replace(features, read_seconds=reading * data.uncached_share(topology.memory_bytes)))
         cold.append(replace(features, read_seconds=reading))
         steps_each = data.samples / spec.global_batch
         saved = data.copies * costs.parameters * (WEIGHT_BYTES + MOMENT_BYTES[WORKLOAD_FAMILY[spec.workload]])

@@ -8,11 +8,10 @@ from collections import defaultdict
 
 from benchmarks.model.features import accelerators_used, costs_of
 from benchmarks.model.reference_data import (
-    DATA_SETS,
-    DEFAULT_DATA_SET,
     UNKNOWN_DEVICE,
     WORKLOAD_FAMILY,
     device_datasheet,
+    workload_data_set,
 )
 from benchmarks.model.topology import Topology
 from benchmarks.simulation import constants as c
@@ -109,8 +108,8 @@ class TrainingRun:
 
     def _bytes_to_read(self, *, cold: bool) -> float:
         """Return the bytes of a batch that come from the drive: all of a cold first pass, else what memory lacks."""
-        data = DATA_SETS.get(self.spec.workload, DEFAULT_DATA_SET)
-        missing = 1.0 if cold else max(0.0, 1 - 0.8 * self.topology.memory_bytes / data.bytes)
+        data = workload_data_set(self.spec.workload)
+        missing = 1.0 if cold else data.uncached_share(self.topology.memory_bytes)
         return self._samples() * self._costs.input_bytes * data.reads * missing
 
     def _loaders_keep_up(self) -> bool:
