@@ -31,7 +31,7 @@ from benchmarks.model.paper_study import (
     Figure,
     PaperStudy,
 )
-from benchmarks.model.prediction import PROBABILITY
+from benchmarks.model.prediction import INTERVAL_QUANTILES
 from benchmarks.model.published_observations import (
     ALMOST_TWICE_RANGE,
     DDP_SPEEDUP,
@@ -290,7 +290,7 @@ def _judge(observations: Sequence[PaperObservation], belief: Belief) -> list[Jud
     found = []
     for observation in observations:
         predicted, figure, holds = {**STEP_JUDGES, **_MODEL_JUDGES}[observation.key](study)
-        low, high = np.quantile(figure.drawn, [(1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2])
+        low, high = np.quantile(figure.drawn, INTERVAL_QUANTILES)
         order = observation.key in ("O3-order", "O9")
         found.append(
             JudgedObservation(

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from benchmarks.model.belief import Belief, Draws, cell_key, formula_seconds, step_seconds
+from benchmarks.model.belief import Belief, Draws, apply_misfit, cell_key, formula_seconds
 from benchmarks.model.calibration import prior
 from benchmarks.model.features import (
     accelerators_used,
@@ -32,6 +32,7 @@ from core.language import _, _n, gettext_noop, joined
 from hostwire.training import Spec
 
 DRAW_COUNT, DRAW_SEED, PROBABILITY = 400, 20201127, 0.9
+INTERVAL_QUANTILES = (1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2  # of draws: the ends of an interval
 RATES_SOURCE = "published rates on V100, steps measured on an H100, and data sheets"
 LINKS_SOURCE = "published GPU-to-GPU table"
 TERM_LABELS: Final = {
@@ -56,10 +57,11 @@ def predict(spec: Spec, topology: Topology, belief: Belief | None = None, *, cou
     """
     belief = belief or prior()
     draws, cell = belief.draws(count, DRAW_SEED), (spec, topology)
-    drawn = step_seconds(draws, [cell])[:, 0]
+    formula = formula_seconds(draws, [cell])
+    drawn = apply_misfit(draws, [cell], formula)[:, 0]
     # A median over the formula's draws without misfit does not scatter: more bandwidth is never slower.
-    centre = float(np.median(step_seconds(draws, [cell], misfit=False)))
-    low, high = np.quantile(drawn, [(1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2])
+    centre = float(np.median(apply_misfit(draws, [cell], formula, scatter=False)))
+    low, high = np.quantile(drawn, INTERVAL_QUANTILES)
     raw = float(formula_seconds(belief.centre(), [cell])[0, 0])
     basis, sentence = _basis(spec, topology, belief)
     if is_link_workload(spec):

@@ -9,18 +9,17 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from benchmarks.model.belief import Belief, step_seconds
+from benchmarks.model.belief import Belief, apply_misfit, formula_seconds
 from benchmarks.model.calibration import PAPER_CONFIGURATIONS, paper_cells, published_belief
 from benchmarks.model.features import is_link_workload
 from benchmarks.model.left_out import HeldOutFigure, median_error, scaling_errors
 from benchmarks.model.observations import FIRST_MODEL, JudgedObservation
-from benchmarks.model.prediction import PROBABILITY, Prediction, format_seconds, predict, prediction_draws
+from benchmarks.model.prediction import INTERVAL_QUANTILES, Prediction, format_seconds, predict, prediction_draws
 
 SCALING_TOLERANCE = 0.1
 PREDICTED_BEFORE = (
     "This model has seen all of them. The first one was judged on O1 to O4 before it had, but for ResNet-50's traffic:"
 )
-LOW_QUANTILE, HIGH_QUANTILE = (1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2
 
 
 def prediction_json(prediction: Prediction) -> dict[str, Any]:
@@ -114,12 +113,14 @@ def paper_rows(belief: Belief | None = None) -> list[PaperRow]:
     belief = belief or published_belief()
     cells = paper_cells()
     pairs = [(spec, topology) for _workload, _configuration, spec, topology in cells]
-    drawn = step_seconds(prediction_draws(belief), pairs)
-    middle = np.median(step_seconds(prediction_draws(belief), pairs, misfit=False), axis=0)
+    draws = prediction_draws(belief)
+    formula = formula_seconds(draws, pairs)
+    drawn = apply_misfit(draws, pairs, formula)
+    middle = np.median(apply_misfit(draws, pairs, formula, scatter=False), axis=0)
     rows = []
     for index, (workload, configuration, spec, topology) in enumerate(cells):
         base = index - PAPER_CONFIGURATIONS.index(configuration)  # its localGPUs
-        low, high = np.quantile(drawn[:, index] / drawn[:, base], [LOW_QUANTILE, HIGH_QUANTILE])
+        low, high = np.quantile(drawn[:, index] / drawn[:, base], INTERVAL_QUANTILES)
         overhead = float(middle[index] / middle[base]) - 1
         rows.append(
             PaperRow(
