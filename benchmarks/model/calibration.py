@@ -173,18 +173,14 @@ def _observed_data() -> Iterator[FitDatum]:
     yield _observed(f"O12, {local}", DDP_SPEEDUP, 0.05, spread_out, local, bound=">", over=(bert, local))
 
 
-def measured_data() -> tuple[FitDatum, ...]:
-    """Return the project's own measurements that the parameters are fitted to."""
-    return tuple(datum for step in MEASURED_STEPS for datum in _measured_data(step))
-
-
+@cache
 def published_data() -> tuple[FitDatum, ...]:
     """Return all published and measured figures that the parameters are fitted to."""
     return (
         *map(_rate_datum, PUBLISHED_RATES),
         *map(_cpu_datum, PUBLISHED_CPU_STEPS),
         *_observed_data(),
-        *measured_data(),
+        *(datum for step in MEASURED_STEPS for datum in _measured_data(step)),
     )
 
 
@@ -197,9 +193,15 @@ def fit_published(data: Sequence[FitDatum], near: ParameterFit | None = None) ->
 
 
 @cache
+def published_fit() -> ParameterFit:
+    """Return the fit to all published and measured figures."""
+    return fit_published(published_data())
+
+
+@cache
 def published_belief() -> Belief:
     """Return the belief of the published experiment's own site, with the software and the loaders of its hosts."""
-    return belief_of(fit_published(published_data()))
+    return belief_of(published_fit())
 
 
 def belief_of(fit: ParameterFit) -> Belief:

@@ -8,8 +8,9 @@ from functools import cache
 
 import numpy as np
 
-from benchmarks.model.calibration import BUSY, PRIOR_MISFIT, fit_published, measured_data, published_data
+from benchmarks.model.calibration import BUSY, PRIOR_MISFIT, fit_published, published_data, published_fit
 from benchmarks.model.fitting import Bound, FitDatum, FitProblem, ParameterFit, Quantity
+from benchmarks.model.measured_steps import MEASURED_STEPS
 from benchmarks.model.reference_data import PARAMETER_NAMES
 
 NORMAL_90 = 1.645  # standard deviations to either side that hold 90 %
@@ -53,9 +54,8 @@ class HeldOutFigure:
 def leave_one_out() -> tuple[HeldOutFigure, ...]:
     """Return each figure as predicted by a fit to all others; of a measured run both figures are left out together."""
     data = published_data()
-    whole = fit_published(data)
     return tuple(
-        _held_out_figure(datum, fit_published([other for other in data if _run(other) != _run(datum)], whole))
+        _held_out_figure(datum, fit_published([other for other in data if _run(other) != _run(datum)], published_fit()))
         for datum in data
     )
 
@@ -88,7 +88,7 @@ def _held_out_figure(datum: FitDatum, fit: ParameterFit) -> HeldOutFigure:
         quantity=datum.quantity,
         is_ratio=datum.over is not None,
         bound=datum.bound,
-        is_measured=datum.name in {one.name for one in measured_data()},
+        is_measured=_run(datum) in {step.name for step in MEASURED_STEPS},
     )
 
 

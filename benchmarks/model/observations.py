@@ -18,6 +18,7 @@ from benchmarks.model.calibration import (
     fit_published,
     published_belief,
     published_data,
+    published_fit,
 )
 from benchmarks.model.fitting import FitDatum
 from benchmarks.model.memory import fits, memory_bytes
@@ -271,11 +272,11 @@ def judge_observations(belief: Belief | None = None) -> list[JudgedObservation]:
 def judge_left_out() -> dict[str, JudgedObservation]:
     """Return each observation that the model is fitted to, as judged by a fit to all else, by its key."""
     data = published_data()
-    whole, found = fit_published(data), {}
+    found = {}
     for observation in OBSERVATIONS:
         others = [datum for datum in data if observation_key(datum) != observation.key]
         if len(others) < len(data):
-            found[observation.key] = _judge([observation], belief_of(fit_published(others, whole)))[0]
+            found[observation.key] = _judge([observation], belief_of(fit_published(others, published_fit())))[0]
     return found
 
 

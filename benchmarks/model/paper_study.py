@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.model.belief import Belief, Cell, apply_misfit
-from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_VARIANTS, PAPER_WORKLOADS, paper_spec
+from benchmarks.model.calibration import PAPER_TOPOLOGIES, PAPER_VARIANTS, paper_cells, paper_spec
 from benchmarks.model.features import feature_columns, features_of
 from benchmarks.model.meter import meter_readings
 from benchmarks.model.prediction import prediction_draws
@@ -48,9 +48,7 @@ class ExperimentStudy(ABC):
 
     def __init__(self) -> None:
         self.cells: dict[tuple[str, str], Cell] = {
-            (workload, name): (paper_spec(workload), topology)
-            for workload in PAPER_WORKLOADS
-            for name, topology in PAPER_TOPOLOGIES.items()
+            (workload, name): (spec, topology) for workload, name, spec, topology in paper_cells()
         }
         for variant, fields in PAPER_VARIANTS.items():
             for name in (LOCAL_GPUS, HYBRID_GPUS, FALCON_GPUS):
