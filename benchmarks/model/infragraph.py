@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from benchmarks.model.features import link_rate
+from benchmarks.model.reference_data import GB
 from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Topology
 
-GB: Final = 1e9
 NVLINK, INTERNAL = "nvlink", "internal"
 CPU, PORT, DRIVE, SWITCH, XPU = "cpu", "port", "drive", "switch", "xpu"
 MANY_TO_MANY, ONE_TO_ONE = "many2many", "one2one"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.model import fits, predict
+from benchmarks.model.calibration import PAPER_DRAWERS
 from benchmarks.model.prediction import Prediction, format_seconds
 from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Storage, Topology, gpu_memory_bytes
 from benchmarks.simulation.result import StepSimulation
@@ -21,7 +22,6 @@ WORST, WORST_OF_WORKLOAD = 10, 2  # cells that are explained
 PREDICTION_DRAWS = 64
 COPIED = 0.3  # of the time of computing: copies of samples that last so long are felt by the model's rings
 STARVED = 0.05  # of a step: devices that wait longer for samples are late because of them
-PLACES = ("falcon-1/drawer 1/H1", "falcon-1/drawer 2/H2")
 LOCAL_MODELS = {"V100": "V100-SXM2-16GB", "A100": "A100-SXM4-40GB"}
 CHASSIS_MODELS = {"V100": "V100-PCIE-16GB", "A100": "A100-PCIE-40GB"}
 TRAINED = tuple(name for name, workload in CATALOGUE.items() if workload.is_training)
@@ -113,7 +113,9 @@ def random_cell(source: random.Random) -> tuple[Spec, Topology]:
     while True:
         generation = source.choice(["V100", "V100", "V100", "A100"])
         link = PcieLink(lanes=source.choice([8, 16, 16, 16]), generation=source.choice([3, 3, 4]))
-        places = source.choice([(LOCAL,), PLACES[:1], PLACES, (LOCAL, *PLACES[:1]), (LOCAL, *PLACES)])
+        places = source.choice(
+            [(LOCAL,), PAPER_DRAWERS[:1], PAPER_DRAWERS, (LOCAL, *PAPER_DRAWERS[:1]), (LOCAL, *PAPER_DRAWERS)]
+        )
         devices = source.choice([1, 2, 4, 4, 8, 8, 8])
         accelerators = tuple(
             _accelerator(number, places[number * len(places) // devices], generation, link) for number in range(devices)
