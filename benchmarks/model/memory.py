@@ -22,6 +22,11 @@ GATHERED_SHARE = 0.1  # of the weights, whole at a time when sharded
 USABLE_SHARE = 0.98
 
 
+def checkpoint_bytes(spec: Spec) -> float:
+    """Return the bytes of one checkpoint: weights and the optimiser's moments. Raises ModelError."""
+    return costs_of(spec).parameters * (WEIGHT_BYTES + MOMENT_BYTES[WORKLOAD_FAMILY[spec.workload]])
+
+
 def memory_bytes(spec: Spec) -> float:
     """Return the bytes of memory that a run needs on one device, on the CPU backend those of one process.
 

@@ -18,11 +18,10 @@ from benchmarks.model.features import (
     features_of,
     storage_link_rate,
 )
-from benchmarks.model.memory import MOMENT_BYTES, WEIGHT_BYTES
+from benchmarks.model.memory import checkpoint_bytes
 from benchmarks.model.meter import meter_readings
 from benchmarks.model.reference_data import (
     PARAMETER_INDEX,
-    WORKLOAD_FAMILY,
     Floats,
     drive_datasheet,
     workload_data_set,
@@ -64,7 +63,7 @@ def training_times(logs: Floats, cells: Sequence[Cell]) -> TrainingTimes:
         warm.append(replace(features, read_seconds=reading * data.uncached_share(topology.memory_bytes)))
         cold.append(replace(features, read_seconds=reading))
         steps_each = data.samples / spec.global_batch
-        saved = data.copies * costs.parameters * (WEIGHT_BYTES + MOMENT_BYTES[WORKLOAD_FAMILY[spec.workload]])
+        saved = data.copies * checkpoint_bytes(spec)
         every = data.checkpoint_steps or steps_each
         facts[:, column] = (
             steps_each,

@@ -68,7 +68,6 @@ TOKEN_SECONDS: Final = 2e-4 / 384  # of a core for one token: look up and collat
 SAMPLE_SPREAD: Final = 0.5  # relative, of the cost of one sample (file sizes of ImageNet)
 PREFETCHED: Final = 2  # batches that a loader's process prepares ahead (PyTorch's prefetch_factor)
 READ_REACHED: Final = 0.7  # of a drive's sequential rate by reads of files
-CHECKPOINT_WRITE: Final = 1.9 * GB  # Intel SSD DC P4500 4 TB data sheet; others half of their reading
 SAVE_RATE: Final = 1.0 * GB  # at which one process writes out weights and moments, on any drive (assumed)
 # Files of a data set that the trainer generates, where a run names no number, and its part for validation.
 USUAL_SAMPLES, VALIDATION_SHARE = 4096, 8

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from benchmarks.model.features import accelerators_used
-from benchmarks.model.memory import MOMENT_BYTES, WEIGHT_BYTES
-from benchmarks.model.reference_data import WORKLOAD_FAMILY, device_datasheet, drive_datasheet, is_nvme
+from benchmarks.model.memory import checkpoint_bytes
+from benchmarks.model.reference_data import NVME_DRIVE, device_datasheet, drive_datasheet
 from benchmarks.model.topology import LOCAL, Topology
 from benchmarks.simulation import constants as c
 from benchmarks.simulation.links import CORES, HostLinks
 from benchmarks.simulation.result import StepSimulation
 from benchmarks.simulation.steps import simulate_step
-from benchmarks.simulation.work import cpu_work, gpu_work, layers_of, sample_seconds
+from benchmarks.simulation.work import cpu_work, gpu_work, sample_seconds
 from hostwire.training import PeriodicPause, SharedResource, Spec
 
 # Shares of a resource's capacity at which a step is simulated, for how it slows beside other runs.
@@ -90,9 +90,8 @@ def periodic_pauses(spec: Spec, topology: Topology) -> tuple[PeriodicPause, ...]
 
 def checkpoint_pause(spec: Spec, topology: Topology) -> PeriodicPause:
     """Return how long one process writes weights and moments while the devices wait."""
-    family, model = WORKLOAD_FAMILY[spec.workload], topology.storage.model
-    size = sum(layer.parameters for layer in layers_of(spec)) * (WEIGHT_BYTES + MOMENT_BYTES[family])
-    written = c.CHECKPOINT_WRITE if is_nvme(model) else drive_datasheet(model).rate / 2
+    size, drive = checkpoint_bytes(spec), drive_datasheet(topology.storage.model)
+    written = drive.write_rate if drive is NVME_DRIVE else drive.rate / 2  # assumed of others: half of their reading
     seconds = size / min(written, c.SAVE_RATE)
     return PeriodicPause(
         phase="checkpoint",
