@@ -176,12 +176,17 @@ def _collective_name(raw: _RawNode) -> str:
     raise TraceError(_("Node {number} is a collective of an unknown kind.", number=raw.number))
 
 
-def _refuse_circles(nodes: Sequence[TraceNode], raw: Sequence[_RawNode]) -> None:
-    left = [len(one.before) for one in nodes]
+def dependents(nodes: Sequence[TraceNode]) -> list[list[int]]:
+    """Return, for each node, those that depend on it."""
     after: list[list[int]] = [[] for _node in nodes]
     for place, one in enumerate(nodes):
         for before in one.before:
             after[before].append(place)
+    return after
+
+
+def _refuse_circles(nodes: Sequence[TraceNode], raw: Sequence[_RawNode]) -> None:
+    left, after = [len(one.before) for one in nodes], dependents(nodes)
     ready = [place for place, count in enumerate(left) if not count]
     done = 0
     while ready:

@@ -14,7 +14,7 @@ from typing import Final
 from benchmarks.model.features import ModelError
 from benchmarks.model.topology import Topology
 from benchmarks.simulation import constants as c
-from benchmarks.simulation.chakra import NodeKind, Trace, TraceNode
+from benchmarks.simulation.chakra import NodeKind, Trace, TraceNode, dependents
 from benchmarks.simulation.engine import Engine, Gate, Process, SimulatedActivity
 from benchmarks.simulation.links import HostLinks
 from core.language import _
@@ -67,10 +67,7 @@ class _TracePlay:
         self._engine = Engine(links.capacities())
         self._ring, self._copy = links.ring(devices), links.copy(accelerators[0])
         self._left = [len(one.before) for one in trace.nodes]
-        self._after: list[list[int]] = [[] for _node in trace.nodes]
-        for place, one in enumerate(trace.nodes):
-            for before in one.before:
-                self._after[before].append(place)
+        self._after = dependents(trace.nodes)
         self._ready: dict[str, list[int]] = {name: [] for name in STREAMS.values()}
         self._wake: dict[str, Gate] = {name: Gate() for name in self._ready}
         self._open = len(trace.nodes)
