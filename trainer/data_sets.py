@@ -46,7 +46,7 @@ _FILE_BYTES: Final[Mapping[str, tuple[int, float]]] = {"images": (224, 110e3), "
 _DIGIT_BYTES: Final = (700, 0.4)  # at least, and for each pixel
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class DataSetManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a data set is: its first `samples` are for training, the `validation` that follow for validation.
 
     `bytes` are those of the pictures or shards, `sha256` the hash of the hashes of all samples in order.
@@ -63,11 +63,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSet:
+class StoredDataSet:
     """A data set that was found or written: its folder, its manifest, and the labels of all samples."""
 
     folder: Path
-    manifest: Manifest
+    manifest: DataSetManifest
     labels: np.ndarray[Any, Any]
 
     def read(self, number: int) -> bytes:
@@ -88,16 +88,18 @@ def shard_path(folder: Path, number: int) -> Path:
     return folder / f"texts-{number:05}.tokens"
 
 
-def text_bytes(manifest: Manifest) -> int:
+def text_bytes(manifest: DataSetManifest) -> int:
     return 4 * manifest.sizes["sequence"]
 
 
-def data_set(folder: Path, kind: Kind, samples: int, sizes: dict[str, int], report: Callable[[str], None]) -> DataSet:
+def data_set(
+    folder: Path, kind: Kind, samples: int, sizes: dict[str, int], report: Callable[[str], None]
+) -> StoredDataSet:
     """Return a data set of a folder, which is written first where it is not there; `report` is told of progress.
 
     Raises RunRefused where it does not fit, or cannot be written.
     """
-    wanted = Manifest(
+    wanted = DataSetManifest(
         version=VERSION, kind=kind, seed=DATA_SEED, samples=samples,
         validation=max(1, samples // VALIDATION_SHARE), sizes=sizes,
     )  # fmt: skip
@@ -119,7 +121,7 @@ def data_set(folder: Path, kind: Kind, samples: int, sizes: dict[str, int], repo
     return found
 
 
-def expected_bytes(manifest: Manifest) -> float:
+def expected_bytes(manifest: DataSetManifest) -> float:
     """Return the estimated size of a data set on the drive."""
     count = manifest.samples + manifest.validation
     if manifest.kind == "texts":
@@ -143,24 +145,24 @@ def _locked(file: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _found(place: Path, wanted: Manifest) -> DataSet | None:
+def _found(place: Path, wanted: DataSetManifest) -> StoredDataSet | None:
     """Return the data set of a folder; None where it is not there, or not whole."""
     try:
-        manifest = msgspec.json.decode((place / MANIFEST).read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode((place / MANIFEST).read_bytes(), type=DataSetManifest)
         labels = np.load(place / LABELS, allow_pickle=False)
     except (OSError, ValueError, msgspec.MsgspecError):
         return None
     is_wanted = msgspec.structs.replace(manifest, bytes=0, sha256="") == wanted
     if not is_wanted or len(labels) != wanted.samples + wanted.validation or _stored_bytes(place) != manifest.bytes:
         return None
-    return DataSet(folder=place, manifest=manifest, labels=labels)
+    return StoredDataSet(folder=place, manifest=manifest, labels=labels)
 
 
 def _stored_bytes(place: Path) -> int:
     return sum(file.stat().st_size for file in [*place.glob("*/*.jpg"), *place.glob("*.tokens")])
 
 
-def _write(place: Path, wanted: Manifest, report: Callable[[str], None]) -> None:
+def _write(place: Path, wanted: DataSetManifest, report: Callable[[str], None]) -> None:
     """Write a data set beside its place, and put it there."""
     size, free = expected_bytes(wanted), shutil.disk_usage(place.parent).free
     if free < size * FREE_SPACE_FACTOR and _delete_unused(place.parent):
@@ -198,7 +200,7 @@ def _delete_unused(folder: Path) -> int:
 
 
 def _write_samples(
-    place: Path, wanted: Manifest, report: Callable[[str], None]
+    place: Path, wanted: DataSetManifest, report: Callable[[str], None]
 ) -> tuple[np.ndarray[Any, Any], list[bytes]]:
     """Write all samples with one process for each core; returns their labels and hashes."""
     count = wanted.samples + wanted.validation
@@ -221,7 +223,7 @@ def _write_samples(
     return np.stack(labels), digests
 
 
-def _write_part(task: tuple[Path, Manifest, int, int]) -> tuple[list[Any], list[bytes]]:
+def _write_part(task: tuple[Path, DataSetManifest, int, int]) -> tuple[list[Any], list[bytes]]:
     """Write the samples from one number to another; returns their labels and hashes."""
     from trainer.drawing import draw_digit, draw_image, draw_scene, write_text
 

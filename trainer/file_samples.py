@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from trainer.data_sets import DataSet
+from trainer.data_sets import StoredDataSet
 from trainer.processes import die_with_parent
 from trainer.workloads import Sample
 
@@ -32,7 +32,7 @@ BRIGHTNESS: Final = (0.8, 1.2)
 class FileSamples(Dataset[Sample]):
     """Samples of a data set by their number and epoch: the same for the same seed, whichever process prepares them."""
 
-    data: DataSet
+    data: StoredDataSet
     seed: int
 
     def __getitem__(self, place: Place) -> Sample:
@@ -130,7 +130,7 @@ class EpochOrder:
             at += self.batch * self.world
 
 
-def validation_batches(data: DataSet, *, batch: int, rank: int, world: int) -> list[list[Place]]:
+def validation_batches(data: StoredDataSet, *, batch: int, rank: int, world: int) -> list[list[Place]]:
     """Return the batches of a process over the samples for validation: as many as each other process has.
 
     The last ones begin anew where the samples do not suffice for whole batches.

@@ -21,7 +21,7 @@ from trainer.storage import data_folder
 from trainer.workloads import Sample, TrainingTask
 
 if TYPE_CHECKING:
-    from trainer.data_sets import DataSet
+    from trainer.data_sets import StoredDataSet
 
 USUAL_SAMPLES: Final = {"images": 4096, "scenes": 2048, "digits": 8192, "texts": 16384}
 _PROGRESS_SECONDS: Final = 5.0
@@ -41,7 +41,7 @@ class Intervals:
         self._seconds: dict[str, list[float]] = defaultdict(list)
         self._values: dict[str, tuple[Any, str]] = {}
 
-    def _data_set(self, folder: Path) -> DataSet:
+    def _data_set(self, folder: Path) -> StoredDataSet:
         try:
             from trainer.data_sets import data_set
             from trainer.file_samples import FileSamples  # noqa: F401 - needs Pillow
@@ -60,7 +60,7 @@ class Intervals:
         count = spec.samples or USUAL_SAMPLES[self._task.files]
         return data_set(folder, self._task.files, count, self._task.sizes, report)
 
-    def epochs(self, data: DataSet, batch: int, consumed: int) -> Iterator[Sample]:
+    def epochs(self, data: StoredDataSet, batch: int, consumed: int) -> Iterator[Sample]:
         """Return endless batches from the files, after `consumed` samples of all processes."""
         from trainer.file_samples import EpochOrder, FileSamples, file_loader
 
@@ -106,7 +106,7 @@ class Intervals:
             logger.info("%s: %.4g s%s.", phase, took, f", loss {loss:.4g}" if loss is not None else "")
 
     @torch.no_grad()
-    def _validate(self, spread: ParallelModel, data: DataSet) -> float:
+    def _validate(self, spread: ParallelModel, data: StoredDataSet) -> float:
         """Return the mean loss of the samples for validation over all processes."""
         from trainer.file_samples import FileSamples, file_loader, validation_batches
 

@@ -25,7 +25,7 @@ from tests.waiting import wait_for
 torch = pytest.importorskip("torch")
 
 from trainer.checkpoints import Checkpoint, training_fields  # noqa: E402
-from trainer.data_sets import DataSet, Kind, data_set  # noqa: E402
+from trainer.data_sets import Kind, StoredDataSet, data_set  # noqa: E402
 from trainer.drawing import draw_image, draw_scene  # noqa: E402
 from trainer.file_samples import VALIDATION, EpochOrder, FileSamples, file_loader, validation_batches  # noqa: E402
 from trainer.reporting import EventWriter, RunRefused  # noqa: E402
@@ -42,7 +42,7 @@ SIZES: dict[Kind, dict[str, int]] = {
 }
 
 
-def written(folder: Path, kind: Kind = "images", samples: int = 16) -> DataSet:
+def written(folder: Path, kind: Kind = "images", samples: int = 16) -> StoredDataSet:
     return data_set(folder, kind, samples, SIZES[kind], lambda _sentence: None)
 
 
@@ -92,7 +92,7 @@ def test_a_data_set_that_lost_a_file_is_written_anew(tmp_path: Path) -> None:
 
 
 def test_two_that_write_at_once_find_one_whole_data_set(tmp_path: Path) -> None:
-    found: list[DataSet] = []
+    found: list[StoredDataSet] = []
     threads = [threading.Thread(target=lambda: found.append(written(tmp_path, "digits", 40))) for _ in range(3)]
     for thread in threads:
         thread.start()
