@@ -20,8 +20,11 @@ Executor = Literal["torch", "simulated"]
 # The origin of a figure. A chart mark that combines two of them must say so.
 Provenance = Literal["measured", "simulated", "predicted", "imported"]
 Option = int | float | str | bool
-# The environment variable that names the chosen drive to the trainer: a folder on it, or its device file.
+# Environment variables of a run's processes: its name; the chosen drive, as a folder on it or its device file; and the
+# folder for data where no drive was chosen.
+RUN_VARIABLE: Final = "FALCONWEB_RUN"
 DRIVE_VARIABLE: Final = "FALCONWEB_DRIVE"
+SCRATCH_VARIABLE: Final = "FALCONWEB_SCRATCH"
 MESSAGE_SIZE_FACTOR: Final = 4  # between the sizes of messages of a link workload
 
 # Fields that a Spec gained after runs were recorded: at their default they leave its hash as it was.

@@ -30,6 +30,7 @@ from benchmarks.model.topology import Accelerator, PcieLink, Storage, Topology
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from hostwire.training import (
     READINGS,
+    SCRATCH_VARIABLE,
     PhaseStarted,
     RunEvent,
     RunFailed,
@@ -96,7 +97,7 @@ def main() -> int:
     records = given.output / f"{name}.jsonl"
     records.unlink(missing_ok=True)
     rows, left_out, software = [], [], None
-    with tempfile.TemporaryDirectory(dir=os.environ.get("FALCONWEB_SCRATCH")) as scratch:
+    with tempfile.TemporaryDirectory(dir=os.environ.get(SCRATCH_VARIABLE)) as scratch:
         for number, (title, spec) in enumerate(runs):
             if time.monotonic() - began > given.limit:
                 left_out.append(title)
@@ -277,7 +278,7 @@ def _carry_out(spec: Spec, scratch: Path, number: int) -> tuple[list[RunEvent], 
     place, told, log = (scratch / f"{number}.{ending}" for ending in ("json", "events", "log"))
     place.write_bytes(msgspec.json.encode(spec))
     command = [sys.executable, "-m", "trainer", str(place), "--events", str(told)]
-    environment = {**os.environ, "FALCONWEB_SCRATCH": str(scratch), "PYTHONPATH": str(HOME)}
+    environment = {**os.environ, SCRATCH_VARIABLE: str(scratch), "PYTHONPATH": str(HOME)}
     with log.open("wb") as output, LoadMonitor() as monitor:
         process = subprocess.Popen(command, cwd=HOME, env=environment, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603
         try:

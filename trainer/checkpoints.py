@@ -13,13 +13,12 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from hostwire.training import Spec
+from hostwire.training import RUN_VARIABLE, Spec
 from trainer.reporting import RunRefused, format_bytes, logger
 from trainer.storage import require_own
 
 FOLDER: Final = "falcon-checkpoints"
 MOST_CHECKPOINTS: Final = 4  # of a folder: older ones of ended runs make room
-RUN_VARIABLE: Final = "FALCONWEB_RUN"  # the name of the run, which the agent sets
 # Fields that a run that goes on may change: how it runs, not what it trains.
 FREE_FIELDS: Final = frozenset(
     {"devices", "hosts", "batch", "accumulation", "steps", "warmup", "loader_workers", "threads", "cores", "restarts",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 import torch.distributed as dist
 
-from hostwire.training import PhaseStarted, RunReading, Spec, StepsCompleted
-from trainer.checkpoints import RUN_VARIABLE, Checkpoint
+from hostwire.training import RUN_VARIABLE, PhaseStarted, RunReading, Spec, StepsCompleted
+from trainer.checkpoints import Checkpoint
 from trainer.parallelism import ParallelModel, RankContext
 from trainer.reporting import EventWriter, RunRefused, logger
 from trainer.storage import data_folder

@@ -18,12 +18,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hostwire.training import DRIVE_VARIABLE, Spec
+from hostwire.training import DRIVE_VARIABLE, SCRATCH_VARIABLE, Spec
 from trainer.processes import world_size
 from trainer.reporting import RunRefused, format_bytes, logger
 
-# The folder of the scratch file where no drive was chosen; the host's operator sets it.
-SCRATCH_VARIABLE = "FALCONWEB_SCRATCH"
 _WRITE_BYTES = 2**22
 FREE_SPACE_FACTOR = 1.05  # times the data size: file systems need some space for themselves
 # File systems in memory: reading them does not measure storage.

@@ -16,18 +16,18 @@ import msgspec
 
 from agent.machine import DeviceLookupError, Machine
 from agent.runs.folder import LaunchSpec, RunFolder
-from agent.runs.processes import RUN_VARIABLE, AccountError, account_of, process_identity
+from agent.runs.processes import AccountError, account_of, process_identity
 from agent.runs.simulation import SimulatedRun
 from agent.settings import Settings
 from agent.step_execution import CODE_ROOT
 from hostwire.protocol import DeviceSelector, GpuReading, TrainRequest
-from hostwire.training import DRIVE_VARIABLE, DeviceProfile, NodePart
+from hostwire.training import DRIVE_VARIABLE, RUN_VARIABLE, SCRATCH_VARIABLE, DeviceProfile, NodePart
 
 COMMAND_WORKLOAD = "command"
 # The environment variables that programs need. They get no others of the agent's: those include its key.
 PASSED_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME")
 # The operator's settings for the trainer: the location of the storage to read, and its description for the record.
-TRAINER_VARIABLES = ("FALCONWEB_SCRATCH", "FALCONWEB_CONTAINER_DIGEST", "FALCONWEB_COMMIT")
+TRAINER_VARIABLES = (SCRATCH_VARIABLE, "FALCONWEB_CONTAINER_DIGEST", "FALCONWEB_COMMIT")
 
 
 class RunRefusedError(Exception):
@@ -216,7 +216,7 @@ def _pytorch_launch(
     data = settings.state / "data"  # of data sets and checkpoints, which outlive the run
     data.mkdir(mode=0o700, exist_ok=True)
     environment = {
-        "FALCONWEB_SCRATCH": str(data),
+        SCRATCH_VARIABLE: str(data),
         **base_environment(*TRAINER_VARIABLES),
         "HOME": str(folder.home),
         "TMPDIR": str(folder.home),

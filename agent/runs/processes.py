@@ -18,8 +18,9 @@ from pathlib import Path
 
 import msgspec
 
+from hostwire.training import RUN_VARIABLE
+
 PROC = Path("/proc")
-RUN_VARIABLE = "FALCONWEB_RUN"
 # The time that killed processes have to end.
 KILL_SECONDS = 10.0
 # The number of scans for processes that others started just before they were halted.

@@ -21,7 +21,7 @@ from agent.runs.manager import RunManager
 from agent.settings import Settings
 from hostwire.protocol import CommandAnswer, TrainPollRequest, TrainStopRequest
 from hostwire.signing import MAX_BYTES, new_key, open_answer, seal_answer
-from hostwire.training import PhaseStarted, RunEvent, RunUpdate, StepsCompleted, event_encoder
+from hostwire.training import RUN_VARIABLE, PhaseStarted, RunEvent, RunUpdate, StepsCompleted, event_encoder
 from tests.agent.test_runs import processes_of, trouble_of
 from tests.processes import ROOT
 from tests.waiting import wait_for
@@ -44,7 +44,7 @@ class SupervisedRun:
             "request": "",
             "title": "test",
             "command": ("/bin/bash", "-c", script),
-            "environment": {"PATH": os.environ["PATH"], processes.RUN_VARIABLE: str(self.folder.place)},
+            "environment": {"PATH": os.environ["PATH"], RUN_VARIABLE: str(self.folder.place)},
             "limit": 60.0,
             "root": "/",
             "sample": 100.0,
