@@ -9,7 +9,6 @@ from __future__ import annotations
 import colorsys
 import io
 import math
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -90,9 +89,6 @@ def write_text(random: np.random.Generator, sizes: dict[str, int]) -> tuple[byte
         tokens[first : first + length] = kind * band + random.integers(band, size=length)
         spans.append((first, first + length - 1))
     return tokens.astype("<u4").tobytes(), np.array(spans[0], np.int64)
-
-
-Draw = Callable[[np.random.Generator, dict[str, int]], tuple[bytes, Labels]]
 
 
 def _sides(random: np.random.Generator, choices: tuple[tuple[int, int], ...], scale: float) -> tuple[int, int]:
