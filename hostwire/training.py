@@ -91,6 +91,11 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return self.devices * self.batch * self.accumulation
 
     @property
+    def process_batch(self) -> int:
+        """Samples of a batch that one process takes: for dp those of all devices."""
+        return self.batch * (self.devices if self.strategy == "dp" else 1)
+
+    @property
     def later_fields(self) -> frozenset[str]:
         """The fields of LATER_FIELDS that are not at their default."""
         fields = [field for field in msgspec.structs.fields(self) if field.name in LATER_FIELDS]

@@ -60,13 +60,13 @@ class Intervals:
         count = spec.samples or USUAL_SAMPLES[self._task.files]
         return data_set(folder, self._task.files, count, self._task.sizes, report)
 
-    def epochs(self, data: StoredDataSet, batch: int, consumed: int) -> Iterator[Sample]:
+    def epochs(self, data: StoredDataSet, consumed: int) -> Iterator[Sample]:
         """Return endless batches from the files, after `consumed` samples of all processes."""
         from trainer.file_samples import EpochOrder, FileSamples, file_loader
 
         spec, place = self._spec, self._place
         order = EpochOrder(
-            count=data.manifest.samples, batch=batch, rank=place.rank, world=place.world, seed=spec.seed,
+            count=data.manifest.samples, batch=spec.process_batch, rank=place.rank, world=place.world, seed=spec.seed,
             consumed=consumed,
         )  # fmt: skip
         samples = FileSamples(data=data, seed=spec.seed)
@@ -111,8 +111,7 @@ class Intervals:
         from trainer.file_samples import FileSamples, file_loader, validation_batches
 
         spec, place, task = self._spec, self._place, self._task
-        size = spec.batch * (spec.devices if spec.strategy == "dp" else 1)
-        batches = validation_batches(data, batch=size, rank=place.rank, world=place.world)
+        batches = validation_batches(data, batch=spec.process_batch, rank=place.rank, world=place.world)
         samples = FileSamples(data=data, seed=spec.seed)
         sums = torch.zeros(2, dtype=torch.float64, device=place.device)
         spread.inner.eval()

@@ -128,8 +128,7 @@ class TrainingLoop:
         self._intervals = intervals
         self._optimiser = task.optimiser(spread.inner)
         self._scaler = torch.amp.GradScaler(place.device.type, enabled=spec.precision == "fp16")
-        self._batch = spec.batch * (spec.devices if spec.strategy == "dp" else 1)  # that this process feeds
-        self.step_samples = self._batch * place.world * spec.accumulation
+        self.step_samples = spec.process_batch * place.world * spec.accumulation
         self.done = self.consumed = 0
 
     def resume(self, restart: str) -> None:
@@ -148,10 +147,10 @@ class TrainingLoop:
         """Return batches for so many steps, from the files or of random samples."""
         spec, place = self._spec, self._place
         if (data := self._intervals.data) is not None:
-            return self._intervals.epochs(data, self._batch, self.consumed)
-        samples = self._task.samples(steps * spec.accumulation * self._batch, place.rank)
+            return self._intervals.epochs(data, self.consumed)
+        samples = self._task.samples(steps * spec.accumulation * spec.process_batch, place.rank)
         return batch_iterator(
-            samples, batch=self._batch, workers=spec.loader_workers, seed=spec.seed, pinned=place.on_gpu
+            samples, batch=spec.process_batch, workers=spec.loader_workers, seed=spec.seed, pinned=place.on_gpu
         )
 
     def phase(

@@ -110,7 +110,7 @@ class TrainingRun:
         """Return the bytes of a batch that come from the drive: all of a cold first pass, else what memory lacks."""
         data = workload_data_set(self.spec.workload)
         missing = 1.0 if cold else data.uncached_share(self.topology.memory_bytes)
-        return self._samples() * self._costs.input_bytes * data.reads * missing
+        return self.spec.process_batch * self._costs.input_bytes * data.reads * missing
 
     def _loaders_keep_up(self) -> bool:
         """Whether loaders are likely faster than the devices."""
@@ -122,13 +122,9 @@ class TrainingRun:
         exchanged = sum(size for _, size, _ in self._schedule.sequence(0)) / self._ring.slowest(engine.free)
         backward = max(*(work.backward for work in self._work), self._several * exchanged / spec.accumulation)
         device = max(work.forward for work in self._work) + backward
-        loading = self._samples() * sample_seconds(spec) / workers
+        loading = self.spec.process_batch * sample_seconds(spec) / workers
         reading = loaders * self._read_bytes / self.links.read().slowest(engine.free)
         return max(loading, reading) < device
-
-    def _samples(self) -> int:
-        """Return the samples of a batch that one process takes."""
-        return self.spec.batch * (self.spec.devices if self.spec.strategy == "dp" else 1)
 
     def _host_of(self, rank: int) -> str:
         return self.accelerators[rank].host if self.accelerators else ""
@@ -143,8 +139,8 @@ class TrainingRun:
 
     def _decode(self, rank: int, workers: int) -> Process:
         """Decode one batch by some processes."""
-        spread = c.SAMPLE_SPREAD / math.sqrt(self._samples())
-        work = self._samples() * sample_seconds(self.spec) * math.exp(self._random.gauss(0, spread))
+        spread = c.SAMPLE_SPREAD / math.sqrt(self.spec.process_batch)
+        work = self.spec.process_batch * sample_seconds(self.spec) * math.exp(self._random.gauss(0, spread))
         key = of_host(self._host_of(rank), f"{self._name}decode")
         yield SimulatedActivity(work, key=key, path={self._cores_of(rank): 1.0}, limit=self._at_most(workers))
         self._decoded += work
@@ -186,7 +182,7 @@ class TrainingRun:
         meter.waited += self._engine.now - began
         if self.accelerators:
             began = self._engine.now
-            route, size = self.links.copy(self.accelerators[rank]), self._samples() * self._costs.device_bytes
+            route, size = self.links.copy(self.accelerators[rank]), self.spec.process_batch * self._costs.device_bytes
             yield route.transfer(size, f"{self._name}copy/{rank}")
             meter.copied += self._engine.now - began
 
