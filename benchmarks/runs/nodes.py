@@ -31,14 +31,14 @@ TOKEN_LENGTH: Final = 32  # hexadecimal digits
 class HostDevices:
     """The devices of a run at one of its hosts, as that reports them.
 
-    `devices` are the GPUs in the order of ranks, then the drive; `addresses` are PCI addresses by device id, `foreign`
-    those of all chassis devices attached to the host. `drive` holds the data and may be the host's own. `rendezvous` is
-    the host's address in runs over several.
+    `devices` are the GPUs in the order of ranks, then the drive; `addresses` are PCI addresses by the label of the
+    device, `foreign` those of all chassis devices attached to the host. `drive` holds the data and may be the host's
+    own. `rendezvous` is the host's address in runs over several.
     """
 
     share: HostShare
     devices: tuple[DeviceSelector, ...]
-    addresses: Mapping[int, str]
+    addresses: Mapping[str, str]
     foreign: tuple[str, ...]
     drive: PciDevice | None
     rendezvous: str
@@ -61,7 +61,7 @@ def _host_devices(claim: RunClaim, composition: Composition, node: RunNode, shar
     neighbours = attached_devices([share.host]).get(share.host, [])
     gpus: list[DeviceSelector] = []
     drives: list[DeviceSelector] = []
-    addresses: dict[int, str] = {}
+    addresses: dict[str, str] = {}
     drive = own_drive(report, neighbours) if composition.own_drive else None
     if composition.own_drive and drive is None:
         if claim.seconds_in_state > DEVICE_VISIBLE_TIMEOUT:
@@ -79,7 +79,7 @@ def _host_devices(claim: RunClaim, composition: Composition, node: RunNode, shar
         if _is_late_to_nvml(claim, report, device, found.seen):
             claim.set_sentence(f"Waiting for {device.name}: NVML of {node.name} does not show it.")
             return None
-        addresses[pk] = found.seen.address
+        addresses[device_label(device)] = found.seen.address
         drive = found.seen if pk == composition.storage else drive
         (gpus if device.kind == Device.Kind.GPU else drives).append(device_selector(device, found.seen))
     others = [match_device(report, one, neighbours).seen for one in neighbours] if report is not None else []
@@ -104,9 +104,9 @@ def _devices_in_order(share: HostShare) -> dict[int, Device]:
 def address_labels(nodes: Sequence[RunNode], seen: Sequence[HostDevices]) -> dict[str, str]:
     """Return the names of chassis devices by PCI address, of further hosts with their host: as their readings are."""
     return {
-        node_reading_key(node, GPU_PREFIX + there.addresses[pk]).removeprefix(GPU_PREFIX): device_label(device)
+        node_reading_key(node, GPU_PREFIX + address).removeprefix(GPU_PREFIX): label
         for node, there in zip(nodes, seen, strict=True)
-        for pk, device in _devices_in_order(there.share).items()
+        for label, address in there.addresses.items()
     }
 
 
@@ -124,11 +124,7 @@ def _profiles(run: Run, nodes: Sequence[RunNode], seen: Sequence[HostDevices]) -
     topology = recorded_topology(run)
     if topology is None:
         raise RunFailed("refused", "Its topology is not recorded.")
-    addresses = {
-        device_label(device): there.addresses[pk]
-        for there in seen
-        for pk, device in _devices_in_order(there.share).items()
-    }
+    addresses = {label: address for there in seen for label, address in there.addresses.items()}
     drives = [there.drive.address if there.drive is not None else "" for there in seen]
     whole = simulation_profile(
         run.specification(),

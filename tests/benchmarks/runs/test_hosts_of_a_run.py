@@ -116,7 +116,9 @@ def test_devices_are_attached_at_each_host_and_each_is_asked_for_its_ranks(lab: 
 
     composition = Composition.from_json(run.composition)
     seen = [
-        HostDevices(share, (), {pk: f"0000:4{n}:00.0" for n, pk in enumerate(share.devices)}, (), None, f"10.0.0.{n}")
+        HostDevices(
+            share, (), {str(pk): f"0000:4{n}:00.0" for n, pk in enumerate(share.devices)}, (), None, f"10.0.0.{n}"
+        )
         for n, share in enumerate(composition.shares, 1)
     ]
     requests = train_requests(run, run.all_nodes(), seen)
