@@ -188,7 +188,7 @@ def composition_topology(composition: Composition) -> Topology:
                 else _("There is no host port {port}.", port=port)
             )
     places = {pk: place_name(ports[port]) for pk, port in attached.items()}
-    report = latest_report(HostAgent.objects.filter(host=hosts[0]).first())
+    reports = {one.host_id: latest_report(one) for one in HostAgent.objects.filter(host__in=hosts)}
     first, *others = hosts
     return Topology(
         name=host_names(hosts),
@@ -200,9 +200,11 @@ def composition_topology(composition: Composition) -> Topology:
         else tuple(
             accelerator
             for host, share in zip(hosts, composition.shares, strict=True)
-            for accelerator in _share_accelerators(host, share, devices, places, "" if host is first else host.name)
+            for accelerator in _share_accelerators(
+                share, devices, places, host=host, report=reports.get(host.pk), name="" if host is first else host.name
+            )
         ),
-        storage=_composition_storage(composition, devices, places, report),
+        storage=_composition_storage(composition, devices, places, reports.get(first.pk)),
         uplinks={place_name(port): link_of(port.port) for port in ports.values()},
     )
 
@@ -224,12 +226,17 @@ def host_composition(person: User, name: str) -> Composition:
 
 
 def _share_accelerators(
-    host: Host, share: HostShare, devices: Mapping[int, Device], places: Mapping[int, str], name: str
+    share: HostShare,
+    devices: Mapping[int, Device],
+    places: Mapping[int, str],
+    *,
+    host: Host,
+    report: HostReport | None,
+    name: str,
 ) -> tuple[Accelerator, ...]:
     """Return what computes at one host; `name` is that of a further host, '' for the first."""
-    report = latest_report(HostAgent.objects.filter(host=host).first()) if share.local_gpus else None
     found = (
-        *local_accelerators(host, report, share.local_gpus),
+        *(local_accelerators(host, report, share.local_gpus) if share.local_gpus else ()),
         *(_accelerator(devices[pk], places[pk]) for pk in share.devices if devices[pk].kind == Device.Kind.GPU),
     )
     if not name:
