@@ -47,7 +47,7 @@ def _checked_together(person: User, rest: Sequence[AttachmentChange], obstacles:
     """Return the check of changes by the rules of their drawers: what breaks one is left out, the others are tried."""
     drawers = projected_drawers({one.device.chassis_id for one in rest})
     while rest:
-        requested, desired = {one.device.pk for one in rest}, _desired(rest)
+        requested, desired = {one.device.pk for one in rest}, changes_desired(rest)
         try:
             planned = steps_plan(involved_drawers(drawers, desired), desired)
             check_no_foreign_parts(person.tenant, planned)
@@ -64,7 +64,8 @@ def _checked_together(person: User, rest: Sequence[AttachmentChange], obstacles:
     return ChangesCheck(obstacles=obstacles)
 
 
-def _desired(changes: Collection[AttachmentChange]) -> DesiredState:
+def changes_desired(changes: Collection[AttachmentChange]) -> DesiredState:
+    """Return where devices are to be after the changes."""
     return DesiredState(attachments={one.device.pk: one.target.pk if one.target else None for one in changes})
 
 
@@ -86,7 +87,7 @@ def changes_request(
         return work, check.obstacles
     plan = plan_create(
         person=person,
-        desired=_desired(possible),
+        desired=changes_desired(possible),
         title=title or changes_title(possible),
         origin="undo" if title else "compose",
     )

@@ -24,7 +24,7 @@ from fabric.compose.selectors import (
     own_tasks,
     usual_change_duration,
 )
-from fabric.compose.services import changes_check, changes_request, changes_title
+from fabric.compose.services import changes_check, changes_desired, changes_request, changes_title
 from fabric.operations.models import Operation
 
 FETCH_HEADER_VALUE = "compose"  # what compose.js names itself, which takes data instead of a page
@@ -48,9 +48,7 @@ def compose(request: HttpRequest) -> HttpResponse:
             "reason": "" if possible else next(iter(check.obstacles.values())),
             "title": changes_title(possible or changes),
             "interrupted": check.interrupted,
-            "warnings": attachment_warnings(
-                person, {one.device.pk: one.target.pk if one.target is not None else None for one in possible}
-            ),
+            "warnings": attachment_warnings(person, changes_desired(possible).attachments),
             "usually": usual_change_duration(possible),
         }
         return render(request, "fabric/compose/impact.html", context)
