@@ -165,19 +165,17 @@ def _address_warnings(host: HostArrivals) -> Iterator[str]:
             "{host} found no addresses for the memory of a device that it has: its firmware leaves too few for more.",
             host=host.name,
         )
-    arriving: dict[str, list[Device]] = {}
-    ports = {one.address: one for one in host.root_ports.values()}
+    arriving: defaultdict[RootPort, list[Device]] = defaultdict(list)
     for device in host.devices:
         if (port := host.root_ports.get(device.pk)) is not None:
-            arriving.setdefault(port.address, []).append(device)
-    for address, devices in sorted(arriving.items()):
-        port = ports[address]
+            arriving[port].append(device)
+    for port, devices in sorted(arriving.items(), key=lambda one: one[0].address):
         buses = port.last_bus - port.first_bus + 1 - port.used_buses
         if buses < len(devices):
             yield _n(
                 "Below the root port {port} of {host} {count} bus number is free, for {devices} more devices.",
                 "Below the root port {port} of {host} {count} bus numbers are free, for {devices} more devices.",
-                buses, port=address, host=host.name, devices=len(devices),
+                buses, port=port.address, host=host.name, devices=len(devices),
             )  # fmt: skip
         needed = sum(host.memory.get(device.pk, 0) for device in devices)
         used = sum(one.memory_window for one in host.report.devices if _is_below(port, one.address))
@@ -185,7 +183,7 @@ def _address_warnings(host: HostArrivals) -> Iterator[str]:
             yield _(
                 "Below the root port {port} of {host} addresses for {free} of memory are free; "
                 "the devices need {needed}.",
-                port=address, host=host.name, free=_gib(max(0, port.window - used)),
+                port=port.address, host=host.name, free=_gib(max(0, port.window - used)),
                 needed=_gib(needed),
             )  # fmt: skip
 
