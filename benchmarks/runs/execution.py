@@ -23,7 +23,7 @@ from benchmarks.runs.claims import CLAIM_RENEWAL_SECONDS, RunClaim, RunFailed
 from benchmarks.runs.foreign_load import busy_gpus_record
 from benchmarks.runs.models import Run, RunNode
 from benchmarks.runs.nodes import address_labels, node_devices, train_requests
-from benchmarks.runs.recording import PEER_TROUBLE, run_update_store
+from benchmarks.runs.recording import PEER_TROUBLE, run_update_store, sentence_of_host
 from benchmarks.runs.topology import ADDRESSES_KEY
 from core.clock import process_clock
 from core.errors import Unavailable
@@ -76,7 +76,7 @@ def start_on_hosts(claim: RunClaim) -> bool:
     failpoint("run.start.answered")
     for node, answer in zip(nodes, answers, strict=True):
         if answer is not None and answer.outcome not in {"started", "interrupted"}:
-            raise RunFailed("refused", _of_host(run, node, answer.sentence or "Its host did not start it."))
+            raise RunFailed("refused", sentence_of_host(run, node, answer.sentence or "Its host did not start it."))
     # An agent that restarted meanwhile returns the outcome on the next request.
     if late := [node for node, answer in zip(nodes, answers, strict=True) if _is_unanswered(answer)]:
         _fail_if_silent(late[0], since=run.state_since)
@@ -200,7 +200,7 @@ def _record_exit(claim: RunClaim, found: Sequence[tuple[RunNode, RunUpdate]]) ->
         claim.record_outcome(State.COMPLETED, exit_code=exit_code)
     else:
         trouble = run.trouble or ("lost" if exit_code is None else "crash")
-        cause = run.error or (news.sentence and _of_host(run, node, news.sentence))
+        cause = run.error or (news.sentence and sentence_of_host(run, node, news.sentence))
         sentence = cause or (UNKNOWN_EXIT_SENTENCE if exit_code is None else f"It ended with exit code {exit_code}.")
         claim.record_outcome(State.FAILED, trouble=trouble, sentence=sentence, exit_code=exit_code)
 
@@ -297,11 +297,6 @@ def _deadline(run: Run) -> datetime | None:
     if run.started_at is None:
         return None
     return run.started_at + timedelta(seconds=run.limit_seconds) + LIMIT_TOLERANCE
-
-
-def _of_host(run: Run, node: RunNode, sentence: str) -> str:
-    """Return a sentence with the host that it is of, where a run is on several."""
-    return f"{node.name}: {sentence}" if run.is_on_several_hosts else sentence
 
 
 def orphaned_runs_end() -> list[str]:

@@ -134,8 +134,12 @@ def node_reading_key(node: RunNode, name: str) -> str:
 def _record_failure(run: Run, event: RunFailed, node: RunNode, changes: dict[str, Any]) -> None:
     """Record the first failure, as the cause of the others; that a peer ended is no cause where there is another."""
     if changes.get("trouble", run.trouble) in {"", PEER_TROUBLE}:
-        sentence = f"{node.name}: {event.sentence}" if run.is_on_several_hosts else event.sentence
-        changes["trouble"], changes["error"] = event.what[:20], sentence
+        changes["trouble"], changes["error"] = event.what[:20], sentence_of_host(run, node, event.sentence)
+
+
+def sentence_of_host(run: Run, node: RunNode, sentence: str) -> str:
+    """Return a sentence with the host that it is of, where a run is on several."""
+    return f"{node.name}: {sentence}" if run.is_on_several_hosts else sentence
 
 
 def _append_values(
