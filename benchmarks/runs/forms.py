@@ -14,7 +14,7 @@ from benchmarks import model
 from benchmarks.runs.choices import DeviceChoice, HostChoice
 from benchmarks.runs.device_selection import MAX_DIGITS, OWN_DRIVE_CHOICE, HostFields, host_fields
 from benchmarks.runs.models import EXERCISE_SUFFIX, Run
-from benchmarks.runs.requests import COMMAND_WORKLOAD, CUSTOM_PRESET, EXECUTORS, RunRequest, spec_for_composition
+from benchmarks.runs.requests import CUSTOM_PRESET, EXECUTORS, RunRequest, shares_by_default, spec_for_composition
 from benchmarks.runs.rules import Composition, HostShare
 from benchmarks.runs.services import default_title
 from benchmarks.runs.topology import composition_topology, recorded_topology
@@ -121,7 +121,7 @@ class RunForm:
     @property
     def may_share(self) -> bool:
         """Whether it may share its host: the form opens as is usual for its workload."""
-        return self.given.get("may_share", "on" if self.workload.name == COMMAND_WORKLOAD else "") == "on"
+        return self.given.get("may_share", "on" if shares_by_default(self.workload.name) else "") == "on"
 
     @property
     def others(self) -> tuple[HostFields, ...]:

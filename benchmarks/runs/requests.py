@@ -58,8 +58,13 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_sharing(self) -> bool:
-        """Whether it may share its host and its switches: by default only a command, which measures nothing."""
-        return self.spec.workload == COMMAND_WORKLOAD if self.may_share is None else self.may_share
+        """Whether it may share its host and its switches."""
+        return shares_by_default(self.spec.workload) if self.may_share is None else self.may_share
+
+
+def shares_by_default(workload: str) -> bool:
+    """Return whether runs of a workload share unless they are told: only a command, which measures nothing."""
+    return workload == COMMAND_WORKLOAD
 
 
 def spec_for_composition(workload: str, preset: str, given: Mapping[str, Any], composition: Composition) -> Spec:
