@@ -152,7 +152,7 @@ def _exposed(steps: Floats, without: Floats) -> Statistic | None:
         return None
     # Less than nothing is noise.
     low, value, high = (max(0.0, float(one)) for one in (low, value, high))
-    return Statistic(value=value, low=min(float(low), value), high=max(float(high), value), unit="s", count=count)
+    return Statistic(value=value, low=min(low, value), high=max(high, value), unit="s", count=count)
 
 
 def _readings(recorded: Mapping[str, tuple[Floats, Floats]], since: float, until: float) -> dict[str, Statistic]:
