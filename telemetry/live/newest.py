@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import cast
 
 import redis
@@ -12,7 +12,7 @@ from django.conf import settings
 from core.errors import Unavailable
 from core.language import _
 from telemetry.live.fleet import REDIS_TIMEOUT_SECONDS, PlacedOwners, SeriesPlaces, catalogue_places
-from telemetry.live.frames import CATALOGUES_PER_BATCH, Frame, series_indexes, stored_frame
+from telemetry.live.frames import CATALOGUES_PER_BATCH, series_indexes, stored_frame
 
 
 def newest_values(chassis: Collection[int]) -> dict[str, dict[int, float]]:
@@ -23,18 +23,15 @@ def newest_values(chassis: Collection[int]) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {"temp": {}, "use": {}, "traffic": {}}
     if not chassis:
         return found
-    frames, places = _frames(list(chassis))
-    for pk, own in places.items():
-        values = frames[pk].values.tolist()
-        if len(values) == own.count:
-            _add_greatest(found["temp"], own.devices["temperature_celsius"], values)
-            _add_greatest(found["use"], own.devices["utilisation_percent"], values)
-            _add_greatest(found["traffic"], own.traffic, values, factor=1e-9)
+    for _pk, own, values in _placed_values(list(chassis)):
+        _add_greatest(found["temp"], own.devices["temperature_celsius"], values)
+        _add_greatest(found["use"], own.devices["utilisation_percent"], values)
+        _add_greatest(found["traffic"], own.traffic, values, factor=1e-9)
     return found
 
 
-def _frames(ids: list[int]) -> tuple[dict[int, Frame], dict[int, SeriesPlaces]]:
-    """Return the newest frames of chassis and the places in them; raises Unavailable without Redis."""
+def _placed_values(ids: list[int]) -> Iterator[tuple[int, SeriesPlaces, list[float]]]:
+    """Return the newest values of chassis with the places of series in them; raises Unavailable without Redis."""
     try:
         with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=REDIS_TIMEOUT_SECONDS) as client:
             raws = client.mget([f"live:frame:{pk}" for pk in ids])
@@ -42,7 +39,8 @@ def _frames(ids: list[int]) -> tuple[dict[int, Frame], dict[int, SeriesPlaces]]:
             places = catalogue_places(client, {pk: frame.revision for pk, frame in frames.items()})
     except (redis.RedisError, OSError) as error:
         raise Unavailable(_("The newest readings are not available now: Redis does not answer.")) from error
-    return frames, places
+    newest = ((pk, own, frames[pk].values.tolist()) for pk, own in places.items())
+    return ((pk, own, values) for pk, own, values in newest if len(values) == own.count)
 
 
 def newest_base_watts(devices: Mapping[int, Collection[int]]) -> dict[int, float]:
@@ -52,13 +50,12 @@ def newest_base_watts(devices: Mapping[int, Collection[int]]) -> dict[int, float
     """
     found: dict[int, float] = {}
     try:
-        frames, places = _frames(list(devices))
+        newest = _placed_values(list(devices))
     except Unavailable:
         return found
-    for pk, own in places.items():
-        values = frames[pk].values.tolist()
+    for pk, own, values in newest:
         power: dict[int, float] = {}
-        if own.watts is None or len(values) != own.count:
+        if own.watts is None:
             continue
         _add_greatest(power, own.devices["power_watts"], values)
         base = values[own.watts] - sum(power.values())
