@@ -56,7 +56,7 @@ def run_overlaps(run: Run) -> list[Overlap]:
     others = Run.objects.exclude(pk=run.pk).filter(started_at__lt=until).exclude(executor="")
     others = others.filter(Q(ended_at__gt=run.started_at) | Q(state__in=Run.ON_HOST, ended_at=None))
     found = []
-    for other in others:
+    for other in others.only("started_at", "ended_at", "composition", "topology"):
         begun = [one.started_at for one in (run, other) if one.started_at is not None]
         seconds = (min(until, other.ended_at or until) - max(begun)).total_seconds()
         shared = _shared_resources(run, other)
