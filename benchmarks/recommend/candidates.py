@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import Any, Final
 
@@ -48,26 +48,29 @@ class RunCandidate:
     power: PowerDraw
 
     @classmethod
-    def of(cls, pool: RecommendationPool, layout: Layout, spec: Spec, topology: Topology) -> RunCandidate:
-        """Return a candidate with the times and power of its pool."""
-        slots = layout.slots(pool)
+    def of_layout(
+        cls, pool: RecommendationPool, layout: Layout, topology: Topology, specs: Sequence[Spec]
+    ) -> list[RunCandidate]:
+        """Return the candidates of a layout, with the times and power of its pool; all are of one workload."""
+        if not specs:
+            return []
+        host, slots, times = layout.host, layout.slots(pool), layout.times(pool, specs[0].workload)
         power = {chassis: pool.power.get(chassis, ChassisPower()) for chassis in slots}
-        # A core is busy for each process and each loader.
-        cores = min(spec.cores or layout.host.cores, layout.host.cores, spec.processes * (1 + spec.loader_workers))
-        return cls(
-            layout=layout,
-            spec=spec,
-            topology=topology,
-            times=layout.times(pool, spec.workload),
-            power=PowerDraw(
-                gpus=sum(count * device_datasheet(kind.model).watts for kind, count in layout.kinds.items()),
-                host_idle=layout.host.idle_watts,
-                host_load=cores * layout.host.core_watts,
-                chassis=sum(count * power[chassis].slot_watts for chassis, count in slots.items()),
-                slots=sum(slots.values()),
-                is_measured=bool(power) and all(one.is_measured for one in power.values()),
-            ),
+        draw = partial(
+            PowerDraw,
+            gpus=sum(count * device_datasheet(kind.model).watts for kind, count in layout.kinds.items()),
+            host_idle=host.idle_watts,
+            chassis=sum(count * power[chassis].slot_watts for chassis, count in slots.items()),
+            slots=sum(slots.values()),
+            is_measured=bool(power) and all(one.is_measured for one in power.values()),
         )
+        found = []
+        for spec in specs:
+            # A core is busy for each process and each loader.
+            cores = min(spec.cores or host.cores, host.cores, spec.processes * (1 + spec.loader_workers))
+            load = draw(host_load=cores * host.core_watts)
+            found.append(cls(layout=layout, spec=spec, topology=topology, times=times, power=load))
+        return found
 
     @cached_property
     def kinds(self) -> dict[DeviceClass, int]:
@@ -145,18 +148,22 @@ def enumerate_candidates(
             if request.global_batch is not None:
                 undivided.add(layout.count)
             continue
-        topology = layout.topology()
-        group = []
+        topology, kinds = layout.topology(), frozenset(layout.kinds)
+        fitting = []
         for spec in made:
-            key = (id(spec), frozenset(layout.kinds))
+            key = (id(spec), kinds)
             if key not in too_small:
                 too_small[key] = _memory_sentence(spec, layout) if fits(spec, topology) else ""
             if reason := too_small[key]:
                 unfit[reason] = None
-                continue
-            one = RunCandidate.of(pool, layout, spec, topology)
-            if request.limits.most_watts is None or one.watts <= request.limits.most_watts:
-                group.append(one)
+            else:
+                fitting.append(spec)
+        most_watts = request.limits.most_watts
+        group = [
+            one
+            for one in RunCandidate.of_layout(pool, layout, topology, fitting)
+            if most_watts is None or one.watts <= most_watts
+        ]
         if group:
             groups.append(group)
     every = [one for group in groups for one in group]
