@@ -7,6 +7,7 @@ reads it from a number on, so that no event is lost or duplicated when a worker 
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -98,18 +99,20 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     @property
     def later_fields(self) -> frozenset[str]:
         """The fields of LATER_FIELDS that are not at their default."""
-        fields = [field for field in msgspec.structs.fields(self) if field.name in LATER_FIELDS]
-        return frozenset(field.name for field in fields if getattr(self, field.name) != field.default)
+        return frozenset(name for name, default in _later_defaults().items() if getattr(self, name) != default)
 
     @property
     def hash(self) -> str:
         """SHA-256 of the canonical JSON, hexadecimal; fields of LATER_FIELDS count only if they are set."""
-        fields = {
-            field.name: getattr(self, field.name)
-            for field in msgspec.structs.fields(self)
-            if field.name not in LATER_FIELDS or field.name in self.later_fields
-        }
+        unset = LATER_FIELDS - self.later_fields
+        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name not in unset}
         return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
+
+
+@cache
+def _later_defaults() -> dict[str, object]:
+    """Return the defaults of LATER_FIELDS: msgspec evaluates all annotations each time that it is asked."""
+    return {field.name: field.default for field in msgspec.structs.fields(Spec) if field.name in LATER_FIELDS}
 
 
 class SentSpec(Spec, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
