@@ -23,7 +23,14 @@ from benchmarks.model.step_time import step_times
 from benchmarks.model.topology import Topology
 from benchmarks.recommend.layouts import Layout
 from benchmarks.recommend.pool import DeviceClass, RecommendationPool
-from benchmarks.recommend.power import RESTING_SHARE, WAITING_SHARE, ChassisPower, PowerDraw
+from benchmarks.recommend.power import (
+    CORE_WATTS,
+    HOST_IDLE_WATTS,
+    RESTING_SHARE,
+    WAITING_SHARE,
+    ChassisPower,
+    PowerDraw,
+)
 from benchmarks.recommend.request import Objective, RecommendationRequest
 from benchmarks.recommend.search import search_layouts
 from benchmarks.recommend.times import TimesAround, drawers_seconds, start_seconds
@@ -59,7 +66,7 @@ class RunCandidate:
         draw = partial(
             PowerDraw,
             gpus=sum(count * device_datasheet(kind.model).watts for kind, count in layout.kinds.items()),
-            host_idle=host.idle_watts,
+            host_idle=HOST_IDLE_WATTS,
             chassis=sum(count * power[chassis].slot_watts for chassis, count in slots.items()),
             slots=sum(slots.values()),
             is_measured=bool(power) and all(one.is_measured for one in power.values()),
@@ -68,7 +75,7 @@ class RunCandidate:
         for spec in specs:
             # A core is busy for each process and each loader.
             cores = min(spec.cores or host.cores, host.cores, spec.processes * (1 + spec.loader_workers))
-            load = draw(host_load=cores * host.core_watts)
+            load = draw(host_load=cores * CORE_WATTS)
             found.append(cls(layout=layout, spec=spec, topology=topology, times=times, power=load))
         return found
 

@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks.model.reference_data import LOCAL_STORAGE
 from benchmarks.model.topology import PcieLink, Storage
-from benchmarks.recommend.power import CORE_WATTS, HOST_IDLE_WATTS, ChassisPower
+from benchmarks.recommend.power import ChassisPower
 from benchmarks.recommend.times import SiteTimes
 from benchmarks.runs.topology import model_name
 from fabric.bmc.types import DrawerMode
@@ -40,8 +40,6 @@ class HostPool:
     # The disk that it reads from by default is unknown.
     storage: Storage = field(default_factory=lambda: Storage(model=LOCAL_STORAGE))
     own_drive: bool = False  # `storage` is an NVMe drive that the host's agent reports
-    idle_watts: float = HOST_IDLE_WATTS
-    core_watts: float = CORE_WATTS  # that a busy core adds
 
 
 @dataclass(frozen=True, kw_only=True)

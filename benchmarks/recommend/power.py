@@ -16,7 +16,7 @@ WAITING_SHARE: Final = 0.25
 RESTING_SHARE: Final = 0.12
 # Assumed: two processors at rest, memory, fans and drives of a server.
 HOST_IDLE_WATTS: Final = 200.0
-CORE_WATTS: Final = 7.5  # 150 W over 20 cores, by Intel's data sheet of the Xeon Gold 6148
+CORE_WATTS: Final = 7.5  # that a busy core adds: 150 W over 20 cores, by Intel's data sheet of the Xeon Gold 6148
 # Assumed: fans, switches and controllers of a chassis without its devices.
 CHASSIS_WATTS: Final = 300.0
 CHASSIS_SLOTS: Final = 16  # of a Falcon 4016

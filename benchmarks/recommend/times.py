@@ -60,8 +60,6 @@ ASSUMED_TIMES: Final[Mapping[StepKind, UsualTime]] = {
 # Assumed: the interpreter, the framework, a context on each device, the network.
 ASSUMED_START: Final = UsualTime(seconds=20.0, spread=0.5)
 
-StepName = tuple[StepKind, int]  # the kind of an operation, and the id of its chassis
-
 
 @dataclass(frozen=True)
 class StepSample:
