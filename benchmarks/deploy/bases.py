@@ -42,7 +42,7 @@ class PytorchBuild:
 
 
 WHEEL_METADATA: Final = "the wheels' metadata"
-CUDA_12_DRIVER: Final = "NVIDIA's CUDA compatibility"
+CUDA_COMPATIBILITY: Final = "NVIDIA's CUDA compatibility"
 # Newest first. Drivers: NVIDIA, CUDA compatibility, minor version compatibility.
 BUILDS: Final = (
     PytorchBuild(
@@ -53,12 +53,12 @@ BUILDS: Final = (
     PytorchBuild(
         version="2.8.0", image=WHEEL_IMAGE, architectures=("x86_64",), cuda="12.8", driver="525.60.13",
         capabilities=(7.5, 8.0, 8.6, 9.0, 10.0, 12.0),
-        source=f"{WHEEL_METADATA}; PyTorch's announcement of 2.8; {CUDA_12_DRIVER}",
+        source=f"{WHEEL_METADATA}; PyTorch's announcement of 2.8; {CUDA_COMPATIBILITY}",
     ),
     PytorchBuild(
         version="2.6.0", image=WHEEL_IMAGE, architectures=("x86_64",), cuda="12.4", driver="525.60.13",
         capabilities=(5.0, 6.0, 7.0, 7.5, 8.0, 8.6, 9.0),
-        source=f"{WHEEL_METADATA}; PyTorch's release matrix; {CUDA_12_DRIVER}",
+        source=f"{WHEEL_METADATA}; PyTorch's release matrix; {CUDA_COMPATIBILITY}",
     ),
     PytorchBuild(
         version="2.6.0", image=DEBIAN_IMAGE, architectures=("ppc64le",), is_wheel=False,
@@ -67,12 +67,12 @@ BUILDS: Final = (
     PytorchBuild(
         version="2.4.0", image=WHEEL_IMAGE, architectures=("x86_64",), cuda="12.1", driver="525.60.13",
         capabilities=(5.0, 6.0, 7.0, 7.5, 8.0, 8.6, 9.0),
-        source=f"{WHEEL_METADATA}; PyTorch's release matrix; {CUDA_12_DRIVER}",
+        source=f"{WHEEL_METADATA}; PyTorch's release matrix; {CUDA_COMPATIBILITY}",
     ),
     PytorchBuild(
         version="1.13.1", image=WHEEL_IMAGE, architectures=("x86_64",), cuda="11.7", driver="450.80.02",
         capabilities=(3.7, 5.0, 6.0, 7.0, 7.5, 8.0, 8.6),
-        source=f"{WHEEL_METADATA}; PyTorch's release matrix; NVIDIA's CUDA compatibility",
+        source=f"{WHEEL_METADATA}; PyTorch's release matrix; {CUDA_COMPATIBILITY}",
     ),
 )  # fmt: skip
 # NVIDIA, CUDA GPUs and their compute capabilities; by a word of the model's name.
@@ -98,7 +98,7 @@ class TargetFacts:
 class BaseChoice:
     """The base of a container: its build of PyTorch, None where no image of this site covers the target.
 
-    `version` is what is installed, '' for the newest; `reasons` are sentences.
+    `version` is what is installed, '' without a build; `reasons` are sentences.
     """
 
     build: PytorchBuild | None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.deploy.bases import WHEEL_IMAGE, BaseChoice
+from benchmarks.deploy.bases import BaseChoice
 from benchmarks.deploy.quoting import comment_text, docker_exec, docker_value, shell_words, variable_references
 from benchmarks.deploy.request import DeploymentRequest
 
@@ -126,16 +126,14 @@ def _debian_packages(plan: ContainerPlan) -> list[str]:
 
 
 def _pip_packages(plan: ContainerPlan) -> list[str]:
-    request, base = plan.request, plan.base
-    found = list(request.packages)
-    if request.is_trainer:
-        found = [*TRAINER_PACKAGES, *found]
-    if not request.image and base.build is not None and base.build.is_wheel:
-        found.insert(0, f"torch=={base.version}" if base.version else "torch")
-    if found and not request.image and base.build is not None and base.build.image != WHEEL_IMAGE:
-        # Debian's Python is managed by its packages; a container is nobody else's.
-        found.insert(0, "--break-system-packages")
-    return found
+    request, build = plan.request, plan.base.build
+    found = [*(TRAINER_PACKAGES if request.is_trainer else ()), *request.packages]
+    if request.image or build is None:
+        return found
+    if build.is_wheel:
+        return [f"torch=={plan.base.version}", *found]
+    # Debian's Python is managed by its packages; a container is nobody else's.
+    return ["--break-system-packages", *found] if found else []
 
 
 def _is_repository(source: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from msgspec.structs import replace as replace_struct
 
-from benchmarks.model import ModelError, fits, predict, prior, refit, step_seconds
+from benchmarks.model import ModelError, fits, predict, refit, step_seconds
 from benchmarks.model.belief import topology_key
 from benchmarks.model.calibration import Observation
 from benchmarks.model.prediction import BASIS_LABELS, Basis, Prediction
@@ -135,7 +135,7 @@ class _OptionEvaluator:
     ) -> None:
         self.spec, self.topology, self.observations = spec, topology, observations
         self.fixed, self.settable = fixed, settable
-        self.belief = refit(list(observations)) if observations else prior()
+        self.belief = refit(observations)
         self.draws = self.belief.draws(DRAW_COUNT, DRAW_SEED)
         self.gains: list[OptionGain] = []
 
