@@ -23,7 +23,7 @@ from benchmarks.runs.choices import host_choices
 from benchmarks.runs.models import Run
 from benchmarks.runs.results import observations
 from benchmarks.runs.rules import Composition
-from benchmarks.runs.topology import composition_topology, host_composition
+from benchmarks.runs.topology import composition_now, composition_topology, host_composition
 from benchmarks.sweeps.grid import SweepGrid
 from benchmarks.sweeps.models import Sweep
 from benchmarks.sweeps.selectors import point_list, sweep_get
@@ -178,7 +178,7 @@ def host_topology(person: User, host: int, plan: UUID | None = None) -> Topology
 
     Raises NotFound.
     """
-    composition = host_composition(person, str(visible_or_404(Host.objects.all(), person, host, "host").pk))
+    composition = composition_now(person, visible_or_404(Host.objects.all(), person, host, "host"))
     if plan is not None:
         wanted = DesiredState.from_json(visible_or_404(Plan.objects.all(), person, plan, "plan").wanted).attachments
         ports = set(HostPort.objects.visible_to(person).filter(host=host).values_list("pk", flat=True))

@@ -210,11 +210,16 @@ def composition_topology(composition: Composition) -> Topology:
 
 
 def host_composition(person: User, name: str) -> Composition:
-    """Return a host, by name or id, with all GPUs of its own and at it now that the person sees. Raises NotFound."""
+    """Return the composition now of a host that the person sees, by its name or id. Raises NotFound."""
     hosts = Host.objects.visible_to(person)
     host = hosts.filter(name=name).first() or hosts.filter(pk=parse_id(name)).first()
     if host is None:
         raise NotFound(_("No host of this site has this name."))
+    return composition_now(person, host)
+
+
+def composition_now(person: User, host: Host) -> Composition:
+    """Return a host with all GPUs of its own and at it now that the person sees."""
     attached = Device.objects.visible_to(person).filter(host_port__host=host, kind=Device.Kind.GPU, missing_since=None)
     ports = set(HostPort.objects.visible_to(person).filter(host=host).values_list("pk", flat=True))
     pairs = attached.order_by("pk").values_list("pk", "host_port")
