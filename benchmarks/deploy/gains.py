@@ -17,7 +17,7 @@ from benchmarks.model import ModelError, fits, predict, refit, step_seconds
 from benchmarks.model.belief import topology_key
 from benchmarks.model.calibration import Observation
 from benchmarks.model.prediction import BASIS_LABELS, Basis, Prediction
-from benchmarks.model.reference_data import PARAMETERS
+from benchmarks.model.reference_data import NORMAL_90, PARAMETERS
 from benchmarks.model.topology import Topology
 from benchmarks.workloads.catalogue import workload_of, workload_title
 from core.language import _, _n, joined
@@ -31,7 +31,6 @@ WORKER_COUNTS: Final = (1, 2, 4, 8)
 NEARLY_BEST: Final = 0.99  # of the best factor: fewer loader processes are enough at this share
 PARAMETER_NOTES: Final = {one.name: one.about for one in PARAMETERS}
 OF_THE_NETWORK: Final = ("precision", "compile")  # options whose gain only runs of the network tell
-NORMAL_90: Final = 1.645  # standard deviations to the 95th percentile of a normal distribution
 UNCOUNTED: Final[dict[str, Any]] = {"steps": 1, "warmup": 0, "seed": 0}  # fields that change no step's time
 
 

@@ -11,9 +11,7 @@ import numpy as np
 from benchmarks.model.calibration import BUSY, PRIOR_MISFIT, fit_published, published_data, published_fit
 from benchmarks.model.fitting import Bound, FitDatum, FitProblem, ParameterFit, Quantity
 from benchmarks.model.measured_steps import MEASURED_STEPS
-from benchmarks.model.reference_data import PARAMETER_NAMES
-
-NORMAL_90 = 1.645  # standard deviations to either side that hold 90 %
+from benchmarks.model.reference_data import NORMAL_90, PARAMETER_NAMES
 
 
 @dataclass(frozen=True, kw_only=True)

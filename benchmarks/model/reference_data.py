@@ -22,6 +22,7 @@ import numpy.typing as npt
 from core.language import gettext_noop
 
 GB, TERA = 1e9, 1e12
+NORMAL_90 = 1.645  # standard deviations of a normal distribution to either side that hold 90 %
 CARD_GB = 0.985 * 2**30  # bytes: a card of '16 GB' has 16 GiB, of which the driver takes a little
 GPU_TABLE_SOURCE = "published GPU-to-GPU table"
 

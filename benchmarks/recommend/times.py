@@ -17,12 +17,11 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.model.reference_data import Floats
+from benchmarks.model.reference_data import NORMAL_90, Floats
 from fabric.plans.rules import StepKind
 
 MIN_SAMPLES: Final = 3  # fewer do not show the usual time
 NORMAL_80_WIDTH: Final = 2.563  # standard deviations of a normal distribution between its 10th and 90th percentile
-NORMAL_90_HALF: Final = 1.645  # standard deviations from its median to its 95th percentile
 MIN_TIME_SPREAD: Final = 0.05
 MIN_SECONDS: Final = 0.01
 UNDONE_BY: Final[Mapping[StepKind, StepKind]] = {"attach": "detach", "detach": "attach"}  # the others by themselves
@@ -42,11 +41,11 @@ class UsualTime:
     @property
     def low(self) -> float:
         """The lower end of the interval that holds nine of ten."""
-        return self.seconds * exp(-self.spread * NORMAL_90_HALF)
+        return self.seconds * exp(-self.spread * NORMAL_90)
 
     @property
     def high(self) -> float:
-        return self.seconds * exp(self.spread * NORMAL_90_HALF)
+        return self.seconds * exp(self.spread * NORMAL_90)
 
 
 # Assumed, since neither the published experiment nor a data sheet has a figure: the switch changes its zone and the
