@@ -150,7 +150,7 @@ def test_a_software_variant_is_in_its_figure_alone(client: Client, bob: User) ->
     run_made(bob, workload="bert_large", place="localGPUs", strategy="dp")
     run_made(bob, workload="bert_large", place="localGPUs", precision="fp32", batch=4)
     measured = {
-        slug: {row["Provenance"] for row in csv.DictReader(io.StringIO(page(client, f"{slug}/csv/?chart={chart}")))}
+        slug: {row["Provenance"] for row in table(client, slug, chart)}
         for slug, chart in (("figure-11", "relative-time"), ("figure-10", "gpu"), ("figure-16", "software"))
     }
     assert {slug for slug, found in measured.items() if "measured" in found} == {"figure-16"}

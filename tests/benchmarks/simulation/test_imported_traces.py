@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.test import Client
 from django.urls import reverse
 
 from accounts.audit.actions import Action
@@ -20,6 +19,7 @@ from benchmarks.traces.selectors import trace_get, trace_list, trace_play
 from benchmarks.traces.services import trace_delete, trace_import
 from core.errors import Conflict, Forbidden, Invalid, NotFound
 from fabric.inventory.models import Host
+from tests.benchmarks.runs.test_asking import client_of
 from tests.benchmarks.simulation.traces import COLLECTIVE, COMPUTE, LOAD, as_json, binary, node
 
 pytestmark = pytest.mark.django_db
@@ -43,12 +43,6 @@ def stranger(db: None) -> User:
 @pytest.fixture
 def administrator(db: None) -> User:
     return User.objects.create_superuser("root", password="x")
-
-
-def client_of(person: User) -> Client:
-    client = Client()
-    client.force_login(person)
-    return client
 
 
 def text_of(response: Any) -> str:

@@ -18,7 +18,7 @@ from benchmarks.model.calibration import PAPER_TOPOLOGIES
 from benchmarks.simulation.chakra import MAX_TRACE_BYTES, Trace, TraceError, TraceNode, read_trace
 from benchmarks.simulation.trace import TraceSimulation, simulate_trace
 from falconweb.config import BASE_DIR
-from tests.benchmarks.simulation.traces import COLLECTIVE, COMPUTE, LOAD, SEND, as_json, binary, node
+from tests.benchmarks.simulation.traces import COLLECTIVE, COMPUTE, LOAD, SEND, as_json, binary, node, varint
 
 FALCON = PAPER_TOPOLOGIES["falconGPUs"]
 LOCAL = PAPER_TOPOLOGIES["localGPUs"]
@@ -128,18 +128,10 @@ def test_what_is_no_trace_is_refused_with_a_sentence() -> None:
     assert "cut off" in refusal(binary(*step())[:-3])
     assert "no nodes" in refusal(b"")
     # A node with more dependencies than a trace may have, in few bytes each.
-    many = b"\x08\x01\x18\x04\x2a" + _length(1_500_000) + b"\x01" * 1_500_000
-    assert "1,000,000 dependencies" in refusal(_length(len(many)) + many)
-    nodes = [b"\x18\x04\x08" + _length(number) for number in range(100_001)]
-    assert "100,000 nodes" in refusal(b"".join(_length(len(one)) + one for one in nodes))
-
-
-def _length(number: int) -> bytes:
-    found = b""
-    while number >= 0x80:
-        found += bytes([number & 0x7F | 0x80])
-        number >>= 7
-    return found + bytes([number])
+    many = b"\x08\x01\x18\x04\x2a" + varint(1_500_000) + b"\x01" * 1_500_000
+    assert "1,000,000 dependencies" in refusal(varint(len(many)) + many)
+    nodes = [b"\x18\x04\x08" + varint(number) for number in range(100_001)]
+    assert "100,000 nodes" in refusal(b"".join(varint(len(one)) + one for one in nodes))
 
 
 @given(st.binary(max_size=200))

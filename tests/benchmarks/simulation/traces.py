@@ -72,12 +72,17 @@ def binary(*nodes: Any, version: str = "0.0.4") -> bytes:
     found = b""
     for one in parts:
         content = one.SerializeToString()
-        size = len(content)
-        while size >= 0x80:
-            found += bytes([size & 0x7F | 0x80])
-            size >>= 7
-        found += bytes([size]) + content
+        found += varint(len(content)) + content
     return found
+
+
+def varint(number: int) -> bytes:
+    """Return a number as protobuf writes it, seven bits a byte."""
+    found = b""
+    while number >= 0x80:
+        found += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return found + bytes([number])
 
 
 def as_json(*nodes: Any) -> bytes:
