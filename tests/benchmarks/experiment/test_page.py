@@ -29,18 +29,6 @@ pytestmark = pytest.mark.django_db
 PAGE = "/benchmarks/experiment/"
 
 
-@pytest.fixture
-def bob() -> User:
-    return User.objects.create_user("bob", password="x", role=Role.USER, tenant=Tenant.objects.create(name="Vision"))
-
-
-@pytest.fixture
-def client(bob: User) -> Client:
-    client = Client()
-    client.force_login(bob)
-    return client
-
-
 def page(client: Client, path: str = "") -> str:
     answer = client.get(PAGE + path)
     assert answer.status_code == 200

@@ -24,18 +24,6 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def bob() -> User:
-    return User.objects.create_user("bob", password="x", role=Role.USER, tenant=Tenant.objects.create(name="Vision"))
-
-
-@pytest.fixture
-def client(bob: User) -> Client:
-    client = Client()
-    client.force_login(bob)
-    return client
-
-
-@pytest.fixture
 def stranger() -> Client:
     other = User.objects.create_user("carol", password="x", role=Role.USER, tenant=Tenant.objects.create(name="Other"))
     client = Client()
