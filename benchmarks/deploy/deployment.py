@@ -106,6 +106,10 @@ class _ParsedRequest:
     def redacted_json(self) -> str:
         return json.dumps(self.taken.plain, indent=2, ensure_ascii=False)
 
+    def option_pointer(self, name: str) -> str:
+        """Return the JSON pointer to an option of the workload."""
+        return f"/{name}" if self.form == "short" else f"{MODAK_TRAINING}/{name}"
+
     def refuse_errors(self) -> None:
         if self.notes.errors:
             raise DeploymentRequestError(self.notes.errors, tuple(self.notes.all), self.redacted_json)
@@ -141,8 +145,7 @@ def deploy(
     weighed = _evaluation(request, topology, find_observations)
     spec = weighed.spec or request.spec
     if weighed.does_not_fit and "batch" in request.fixed:
-        below = "" if read.form == "short" else MODAK_TRAINING
-        read.notes.note(f"{below}/batch", "refused", weighed.does_not_fit)
+        read.notes.note(read.option_pointer("batch"), "refused", weighed.does_not_fit)
     read.refuse_errors()
     launch = launch_command(request, spec, topology.cores if topology is not None else None)
     facts = find_facts(request.place) if request.place is not None and topology is not None else TargetFacts()
@@ -179,7 +182,7 @@ def _find_tuning(
     """Return the requested tuning; one of another job is refused."""
     if not request.tuning:
         return None
-    pointer = "/tuning" if read.form == "short" else f"{MODAK_TRAINING}/tuning"
+    pointer = read.option_pointer("tuning")
     try:
         tuning = find_tuning(request.tuning)
     except FalconWebError as error:
