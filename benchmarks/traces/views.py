@@ -11,7 +11,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
-from accounts.declaration import Audience, declare
+from accounts.declaration import NO_SAMPLE, Audience, declare
 from benchmarks.traces.selectors import DEFAULT_PLACE, places, trace_get, trace_play
 from benchmarks.traces.services import trace_delete
 from core.errors import FalconWebError
@@ -19,7 +19,7 @@ from core.language import _
 
 
 @require_GET
-@declare(Audience.OBJECT_VIEWERS, section="runs:catalogue")
+@declare(Audience.OBJECT_VIEWERS, section="runs:catalogue", no_page_test=NO_SAMPLE)
 def trace(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show what a trace holds; with `place`, and `devices` or all, its play there."""
     person = person_of(request)
