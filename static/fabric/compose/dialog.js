@@ -86,7 +86,7 @@ export function openChanges(values, { verb, label, words, title = "" }) {
 }
 
 function open(what) {
-  pending = { ...what, values: [], verb: "", reason: "", outcome: "" };
+  pending = { ...what, values: [], verb: "", reason: "", refusal: "", outcome: "" };
   dialog.querySelector("form").elements.title.value = "";
   part("impact").replaceChildren();
   part("target").parentElement.hidden = pending.devices.length === 0;
@@ -126,7 +126,7 @@ function words(moved, verb, to) {
 /** Load what the changes would do, device by device. */
 async function show(verb, values) {
   const now = pending;
-  Object.assign(now, { verb, values, reason: "", possible: values.length });
+  Object.assign(now, { verb, values, reason: "", refusal: "", possible: values.length });
   const form = dialog.querySelector("form");
   for (const one of form.querySelectorAll("input[name=change]")) one.remove();
   form.append(...values.map((value) => element("input", { type: "hidden", name: "change", value })));
@@ -149,7 +149,8 @@ function update() {
   if (!pending || !dialog.open) return;
   const { verb, values, possible, outcome } = pending;
   const reason = outcome || pending.chassis.map(whyNotCompose).find(Boolean) || pending.reason;
-  if (part("reason").textContent !== reason) part("reason").textContent = reason;
+  const said = reason || pending.refusal;
+  if (part("reason").textContent !== said) part("reason").textContent = said;
   const yes = part("yes");
   const { all, some } = VERBS[verb];
   yes.textContent = possible > 0 && possible < values.length ? some({ possible, count: values.length }) : all;
@@ -160,6 +161,12 @@ function update() {
   part("draft").disabled = values.length === 0 || outcome !== "";
   part("no").textContent = outcome ? _("Close") : _("Cancel");
 }
+
+// Why the changes were not added to a draft, told until others are chosen: to do them now stays possible.
+dialog?.addEventListener("falconweb:refused", ({ detail }) => {
+  pending.refusal = detail;
+  update();
+});
 
 dialog?.addEventListener("submit", async (event) => {
   if (event.submitter?.id === "attach-draft") return;

@@ -29,7 +29,7 @@ document.addEventListener("submit", async (event) => {
     return;
   }
   if (!done) {
-    document.getElementById("attach-reason").textContent = sentence;
+    form.closest("dialog").dispatchEvent(new CustomEvent("falconweb:refused", { detail: sentence }));
     return;
   }
   announce(`${document.getElementById("attach-words").textContent} ${sentence}`, done);

@@ -166,10 +166,8 @@ def test_runs_follow_each_other_on_a_host_or_note_that_they_did_not(lab: Running
     assert first.ended_at <= second.started_at
     assert [first.overlaps, second.overlaps] == [[], []]
 
-    long = lab.ask(lab.place(1), title="long", given=ENDLESS)
-    short = lab.ask(lab.place(2), title="short", given={"steps": 60})
-    until(long, in_state("running"))
-    short = ended(short)
+    long = until(lab.ask(lab.place(1), title="long", given=ENDLESS), in_state("running"))
+    short = ended(lab.ask(lab.place(2), title="short", given={"steps": 60}))
     client = Client()
     client.force_login(lab.person)
     page = client.get(f"/benchmarks/runs/{short.pk}/").content.decode()
