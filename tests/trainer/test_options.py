@@ -41,6 +41,7 @@ def test_the_same_seed_gives_the_same_losses_and_another_seed_others(started: St
     assert "no_sync" not in alone.phases
 
 
+@pytest.mark.nightly
 def test_bf16_arithmetic_and_gradients_train_with_accumulation_and_loader_processes(ran: Ran) -> None:
     outcome = tiny(ran, precision="bf16", gradient="bf16", loader_workers=1, accumulation=3, batch=4)
     assert outcome.result.values["gradient_bytes"] == 2 * outcome.result.values["parameters"]
@@ -48,6 +49,7 @@ def test_bf16_arithmetic_and_gradients_train_with_accumulation_and_loader_proces
     assert "24 samples a step" in outcome.log
 
 
+@pytest.mark.nightly
 def test_a_sharded_model_trains_and_says_why_nothing_is_compared(ran: Ran) -> None:
     outcome = tiny(ran, strategy="sharded", accumulation=2)
     assert outcome.phases == ["build", "data", "warmup", "timed", "finish"]

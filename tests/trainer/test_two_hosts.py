@@ -34,6 +34,7 @@ def on_two_hosts(started: Started, **given: Any) -> tuple[Running, Running]:
     return started(spec, node=first), started(spec, node=NodePart(first_rank=1, address=SECOND, **places))
 
 
+@pytest.mark.nightly
 def test_two_hosts_learn_what_two_processes_of_one_host_learn(started: Started, ran: Callable[..., RunOutcome]) -> None:
     first, second = on_two_hosts(started)
     alone = ran(spec_of("mnist_cnn", "tiny", {}))

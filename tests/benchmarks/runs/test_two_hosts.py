@@ -143,6 +143,7 @@ def test_two_hosts_train_what_two_processes_of_one_host_train(lab: TwoHosts) -> 
     )
 
 
+@pytest.mark.nightly
 def test_what_ends_one_host_ends_the_other_and_names_it(lab: TwoHosts) -> None:
     run = until(lab.train(lab.both, **ENDLESS), lambda one: one.steps_done > 0)
     for pid in lab.processes(run)["node-b"]:
