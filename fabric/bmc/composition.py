@@ -1,17 +1,13 @@
 """Attaching, detaching and port settings in the dialects of real services, each write conditional and read back.
 
-Snapshots of zones and links, for the proof of an operation, take as few requests as a service allows.
-
-ZONE_PATCH is used by H3's Falcon and Intel's PSME (the whole list of endpoints, If-Match), ZONE_ACTIONS is Redfish's
-AddEndpoint and RemoveEndpoint, RESOURCE_BLOCKS the CompositionService's AddResourceBlock: its zones are computer
-systems, and their endpoints are the blocks.
+Snapshots of zones and links, for the proof of an operation, take as few requests as a service allows. A 'zone' is the
+resource that has the devices of a host port in the dialect of a service (fabric.bmc.dialects), as a computer system.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,12 +18,11 @@ import msgspec
 
 from core.failpoints import failpoint
 from fabric.bmc.client import BmcClient
-from fabric.bmc.crawl import are_distinct_members, expand_query, is_embedded
-from fabric.bmc.discovery import read_zone_body
-from fabric.bmc.errors import CompositionRefused, Malformed, RequestRefused, ServerFault, ZoneChanged
+from fabric.bmc.dialects import AttachmentDialect, HeldZone, dialect_of
+from fabric.bmc.errors import CompositionRefused, RequestRefused, ZoneChanged
 from fabric.bmc.hardware import drawer_mode
-from fabric.bmc.transport import BmcResponse
-from fabric.bmc.types import Dialect, DrawerMode, PortLink, RedfishSystem, RedfishZone
+from fabric.bmc.resources import read_resources
+from fabric.bmc.types import Dialect, DrawerMode, PortLink, RedfishSystem
 from fabric.bmc.values import (
     JsonObject,
     corrected_link_speed,
@@ -38,7 +33,6 @@ from fabric.bmc.values import (
     number,
     objects,
     text,
-    value_at,
 )
 
 # How long a BMC that accepts without a task may take to show the change in its zone, s.
@@ -50,13 +44,9 @@ MAX_PORT_ATTEMPTS = 4
 Found = TypeVar("Found")
 
 
-async def read_zone(bmc: BmcClient, zone_uri: str) -> RedfishZone:
-    """Return the present zone (or system, in RESOURCE_BLOCKS) with its ETag; raises BmcError."""
-    return _zone(zone_uri, await bmc.get(zone_uri))
-
-
-def _zone(zone_uri: str, answer: BmcResponse) -> RedfishZone:
-    return read_zone_body(normalize_uri(zone_uri), answer.body, answer.etag)
+async def read_zone(bmc: BmcClient, zone_uri: str, dialect: Dialect = Dialect.NONE) -> HeldZone:
+    """Return a host port as it is now, with its devices and ETag; a zone's without a dialect. Raises BmcError."""
+    return await dialect_of(dialect).read(bmc, normalize_uri(zone_uri))
 
 
 async def read_link(bmc: BmcClient, port_uri: str) -> PortLink:
@@ -79,51 +69,38 @@ def port_link(port_uri: str, body: JsonObject) -> PortLink:
     )
 
 
-async def attach(bmc: BmcClient, dialect: Dialect, *, zone: RedfishZone, endpoint_uri: str) -> RedfishZone:
+async def attach(bmc: BmcClient, dialect: Dialect, *, zone: HeldZone, endpoint_uri: str) -> HeldZone:
     """Add an endpoint (or block) to a zone and return the zone read back; a member is not written again.
 
     Raises ZoneChanged if the zone no longer matches `zone`, CompositionRefused with the BMC's sentence if its rules
     forbid it, TaskFailed or another BmcError. After a retryable error only `read_zone` shows the result.
     """
-    return await _set_membership(bmc, dialect, zone, normalize_uri(endpoint_uri), present=True)
+    return await _set_membership(bmc, dialect_of(dialect), zone, normalize_uri(endpoint_uri), present=True)
 
 
-async def detach(bmc: BmcClient, dialect: Dialect, *, zone: RedfishZone, endpoint_uri: str) -> RedfishZone:
+async def detach(bmc: BmcClient, dialect: Dialect, *, zone: HeldZone, endpoint_uri: str) -> HeldZone:
     """Remove an endpoint (or block) from a zone and return the zone read back; raises as `attach` does."""
-    return await _set_membership(bmc, dialect, zone, normalize_uri(endpoint_uri), present=False)
-
-
-def zone_members(zone: RedfishZone, dialect: Dialect) -> tuple[str, ...]:
-    """Return the members of a zone: its endpoints, or the blocks of a system."""
-    return zone.resource_block_uris if dialect is Dialect.RESOURCE_BLOCKS else zone.endpoint_uris
+    return await _set_membership(bmc, dialect_of(dialect), zone, normalize_uri(endpoint_uri), present=False)
 
 
 async def _set_membership(
-    bmc: BmcClient, dialect: Dialect, zone: RedfishZone, member: str, *, present: bool
-) -> RedfishZone:
-    if dialect is Dialect.NONE:
-        raise CompositionRefused(f"{bmc.host} offers no way to attach or detach devices; it can only be monitored.")
-    answer = await bmc.get(zone.uri)
-    current = _zone(zone.uri, answer)
-    if (member in zone_members(current, dialect)) is present:
+    bmc: BmcClient, dialect: AttachmentDialect, zone: HeldZone, member: str, *, present: bool
+) -> HeldZone:
+    current = await dialect.read(bmc, zone.uri)
+    if (member in current.members) is present:
         return current
     changed = f"Zone {zone.name} of {bmc.host} has been changed by somebody else; nothing was written."
-    if set(zone_members(current, dialect)) != set(zone_members(zone, dialect)) or (
-        zone.etag and current.etag and zone.etag != current.etag
-    ):
+    if set(current.members) != set(zone.members) or (zone.etag and current.etag and zone.etag != current.etag):
         raise ZoneChanged(changed)
     failpoint("bmc.attach.request" if present else "bmc.detach.request")
     with _refusals_explained(changed):
-        if dialect is Dialect.ZONE_PATCH:
-            written = await _patch_zone(bmc, current, answer.body, member, present=present)
-        else:
-            written = await _run_zone_action(bmc, dialect, current, member, present=present)
+        written = await dialect.change(bmc, current, member, present=present)
     failpoint("bmc.attach.answered" if present else "bmc.detach.answered")
     await bmc.finish(written)
     what = "does not hold" if present else "still holds"
     return await _wait_until(
-        partial(read_zone, bmc, zone.uri),
-        lambda found: (member in zone_members(found, dialect)) is present,
+        partial(dialect.read, bmc, zone.uri),
+        lambda found: (member in found.members) is present,
         lambda _: f"{bmc.host} accepted the change, but zone {zone.name} {what} {member.rsplit('/', 1)[-1]}.",
     )
 
@@ -149,36 +126,6 @@ async def _wait_until(
             raise CompositionRefused(failure(found))
         await asyncio.sleep(SETTLE_POLL_SECONDS)
     return found
-
-
-async def _patch_zone(
-    bmc: BmcClient, zone: RedfishZone, body: dict[str, Any], member: str, *, present: bool
-) -> BmcResponse:
-    # The order is kept: the host port's endpoint comes first, and some services depend on that.
-    others = [uri for uri in zone.endpoint_uris if uri != member]
-    wanted = [{"@odata.id": uri} for uri in [*others, *([member] if present else [])]]
-    # Older PSME lists endpoints at the top level, and requires them there in writes.
-    at_top = value_at(body, "Links", "Endpoints") is None and isinstance(body.get("Endpoints"), list)
-    change: dict[str, Any] = {"Endpoints": wanted}
-    return await bmc.patch(zone.uri, change if at_top else {"Links": change}, etag=zone.etag)
-
-
-async def _run_zone_action(
-    bmc: BmcClient, dialect: Dialect, zone: RedfishZone, member: str, *, present: bool
-) -> BmcResponse:
-    target = zone.add_endpoint_target if present else zone.remove_endpoint_target
-    if not target:
-        raise CompositionRefused(f"{zone.name} of {bmc.host} offers no action to attach or detach.")
-    of_member, of_zone = (
-        ("ResourceBlock", "ComputerSystem") if dialect is Dialect.RESOURCE_BLOCKS else ("Endpoint", "Zone")
-    )
-    body: dict[str, Any] = {of_member: {"@odata.id": member}}
-    etag = (await bmc.get(member)).etag
-    if etag:
-        body[f"{of_member}ETag"] = etag
-    if zone.etag:
-        body[f"{of_zone}ETag"] = zone.etag
-    return await bmc.post(target, body)
 
 
 async def read_drawer_mode(bmc: BmcClient, drawer_uri: str) -> DrawerMode:
@@ -329,7 +276,7 @@ LinkState = tuple[str, int | None, int | None, float | None]
 
 
 class CompositionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Members of each zone (or system, in RESOURCE_BLOCKS), sorted, and the state of each port's link.
+    """Members of each zone, sorted, and the state of each port's link.
 
     Resources that the BMC no longer has (404, 410) have no entry. Two snapshots of the same unchanged state are equal,
     and so are their JSON.
@@ -352,47 +299,16 @@ async def read_snapshot(
     ports = sorted({normalize_uri(uri) for uri in port_uris})
     if not bmc.root:
         await bmc.service_root()
-    bodies = await _read_resources(bmc, [*zones, *ports])
+    held, bodies = await asyncio.gather(dialect_of(dialect).read_many(bmc, zones), read_resources(bmc, ports))
     return CompositionSnapshot(
-        zones={
-            uri: tuple(sorted(zone_members(read_zone_body(uri, bodies[uri], ""), dialect)))
-            for uri in zones
-            if uri in bodies
-        },
-        links={uri: _link_state(uri, bodies[uri]) for uri in ports if uri in bodies},
+        zones={uri: tuple(sorted(zone.members)) for uri, zone in held.items()},
+        links={uri: _link_state(uri, body) for uri, body in bodies.items()},
     )
 
 
 def _link_state(uri: str, body: JsonObject) -> LinkState:
     link = port_link(uri, body)
     return link.status, link.width, link.active_width, link.speed_gbps
-
-
-async def _read_resources(bmc: BmcClient, uris: list[str]) -> dict[str, JsonObject]:
-    """Return the bodies of resources, whole collections at a time where that saves requests."""
-    query = expand_query(bmc.root)
-    by_collection: dict[str, list[str]] = defaultdict(list)
-    for uri in uris:
-        by_collection[uri.rpartition("/")[0]].append(uri)
-    together = [collection for collection, members in by_collection.items() if query and len(members) > 1]
-    found: dict[str, JsonObject] = {}
-    for answered in await asyncio.gather(*(_read_members(bmc, f"{collection}?{query}") for collection in together)):
-        found.update(answered)
-    left = [uri for uri in uris if uri not in found]
-    bodies = await asyncio.gather(*(bmc.get_or_none(uri) for uri in left))
-    return found | {uri: body for uri, body in zip(left, bodies, strict=True) if body is not None}
-
-
-async def _read_members(bmc: BmcClient, uri: str) -> dict[str, JsonObject]:
-    """Return the members of an expanded collection, {} if it is malformed: then each is requested."""
-    try:
-        body = (await bmc.get(uri)).body
-    except (RequestRefused, ServerFault, Malformed):
-        return {}
-    members = value_at(body, "Members")
-    if not isinstance(members, list) or not are_distinct_members(normalize_uri(uri.partition("?")[0]), members):
-        return {}
-    return {normalize_uri(member["@odata.id"]): member for member in members if is_embedded(member)}
 
 
 async def read_cabled_host(bmc: BmcClient, endpoint_uri: str) -> RedfishSystem | None:

@@ -9,7 +9,7 @@ from core.text import natural_key
 from fabric.bmc import hardware, sensors
 from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import Crawl, CrawledResource
-from fabric.bmc.dialects import ADD_BLOCK, ADD_ENDPOINT, REMOVE_BLOCK, REMOVE_ENDPOINT, DialectProbe, probe_dialect
+from fabric.bmc.dialects import DialectProbe, probe_dialect
 from fabric.bmc.hardware import common_properties
 from fabric.bmc.relations import ResourceRelations, zone_endpoints
 from fabric.bmc.types import (
@@ -182,7 +182,7 @@ def build_inventory(crawl: Crawl, probe: DialectProbe) -> Inventory:
         switches=all_of("Switch", hardware.read_switch),
         ports=all_of("Port", lambda each: hardware.read_port(each, relations)),
         port_metrics=all_of("PortMetrics", lambda each: hardware.read_port_metrics(each, relations)),
-        zones=all_of("Zone", lambda each: read_zone_body(each.uri, each.body, each.etag)),
+        zones=all_of("Zone", read_zone),
         endpoints=all_of("Endpoint", lambda each: read_endpoint(each, relations)),
         connections=all_of("Connection", read_connection),
         resource_blocks=all_of("ResourceBlock", lambda each: read_resource_block(each, relations)),
@@ -226,18 +226,14 @@ def read_slots(found: Iterable[CrawledResource], relations: ResourceRelations) -
     return sort_by_uri(slots)
 
 
-def read_zone_body(uri: str, body: JsonObject, etag: str) -> RedfishZone:
-    """Return a zone from its body, or from a system that blocks are added to."""
-    actions = mapping(body, "Actions")
+def read_zone(found: CrawledResource) -> RedfishZone:
+    """Return a zone."""
     return RedfishZone(
-        **common_properties(uri, body),
-        fabric_uri=uri.rpartition("/Zones/")[0],
-        zone_type=text(body, "ZoneType"),
-        etag=etag,
-        endpoint_uris=zone_endpoints(CrawledResource(uri, "Zone", body, etag)),
-        add_endpoint_target=text(actions, ADD_ENDPOINT, "target") or text(actions, ADD_BLOCK, "target"),
-        remove_endpoint_target=text(actions, REMOVE_ENDPOINT, "target") or text(actions, REMOVE_BLOCK, "target"),
-        resource_block_uris=links(body, "Links", "ResourceBlocks"),
+        **common_properties(found.uri, found.body),
+        fabric_uri=found.uri.rpartition("/Zones/")[0],
+        zone_type=text(found.body, "ZoneType"),
+        etag=found.etag,
+        endpoint_uris=zone_endpoints(found.body),
     )
 
 

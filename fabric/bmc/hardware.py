@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 from fabric.bmc.crawl import CrawledResource
-from fabric.bmc.dialects import ADD_BLOCK
 from fabric.bmc.relations import ResourceRelations
 from fabric.bmc.types import (
     DeviceKind,
@@ -36,6 +35,7 @@ from fabric.bmc.values import (
     trailing_number,
 )
 
+ADD_BLOCK = "#ComputerSystem.AddResourceBlock"
 OLDER_LIT = {"Lit": True, "Blinking": True, "Off": False}  # by IndicatorLED
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from core.text import natural_key
 from fabric.bmc.crawl import CrawledResource
-from fabric.bmc.values import link, links, objects, text
+from fabric.bmc.values import JsonObject, link, links, objects, text
 
 # The links of a resource block, and where each target may link to a resource of a PCIe device in turn.
 BLOCK_PARTS = ("Processors", "Drives", "NetworkInterfaces", "EthernetInterfaces", "Storage", "SimpleStorage", "Memory")
@@ -113,7 +113,7 @@ class ResourceRelations:
         if each.kind == "Endpoint":
             self._add_endpoint_links(each)
         elif each.kind == "Zone":
-            for endpoint in zone_endpoints(each):
+            for endpoint in zone_endpoints(each.body):
                 self._zones_of[endpoint].add(each.uri)
         elif each.kind == "Port":
             self._add_port_links(each)
@@ -227,6 +227,6 @@ def _in_order(uris: Mapping[str, Iterable[str]]) -> Mapping[str, tuple[str, ...]
     return defaultdict(tuple, {key: tuple(sorted(found, key=natural_key)) for key, found in uris.items()})
 
 
-def zone_endpoints(zone: CrawledResource) -> tuple[str, ...]:
-    """Return a zone's endpoints; older services list them outside Links."""
-    return links(zone.body, "Links", "Endpoints") or links(zone.body, "Endpoints")
+def zone_endpoints(zone: JsonObject) -> tuple[str, ...]:
+    """Return the endpoints in a zone's body; older services list them outside Links."""
+    return links(zone, "Links", "Endpoints") or links(zone, "Endpoints")

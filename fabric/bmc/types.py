@@ -204,9 +204,6 @@ class RedfishZone(RedfishResource, frozen=True, kw_only=True):
     zone_type: str = ""
     etag: str = ""
     endpoint_uris: tuple[str, ...] = ()
-    add_endpoint_target: str = ""
-    remove_endpoint_target: str = ""
-    resource_block_uris: tuple[str, ...] = ()
 
 
 class RedfishEndpoint(RedfishResource, frozen=True, kw_only=True):

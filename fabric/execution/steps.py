@@ -18,7 +18,7 @@ from core.failpoints import failpoint
 from core.language import gettext_noop
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
-from fabric.bmc.composition import attach, configure_port, detach, read_link, read_zone, set_drawer_mode, zone_members
+from fabric.bmc.composition import attach, configure_port, detach, read_link, read_zone, set_drawer_mode
 from fabric.bmc.types import Dialect, DrawerMode
 from fabric.bmc.values import text
 from fabric.execution.claims import OperationClaim, OperationFailedError, host_claim
@@ -314,8 +314,8 @@ async def _move_cable(claim: OperationClaim, bmc: BmcClient) -> None:
         raise OperationFailedError(gettext_noop("The host port is gone from the site."))
     wanted = host.identity if host is not None else ""
     async with _check(claim, bmc):
-        zone = await claim.retry(partial(read_zone, bmc, port.uri))
-        if set(zone_members(zone, Dialect(claim.operation.chassis.dialect))) - {port.endpoint_uri}:
+        zone = await claim.retry(partial(read_zone, bmc, port.uri, Dialect(claim.operation.chassis.dialect)))
+        if set(zone.members) - {port.endpoint_uri}:
             raise OperationFailedError(f"Devices are still attached to {port.label}: its cable must stay.")
     async with claim.step("Wait for the cable") as step:
         where = host.name if host is not None else "no host: unplug it"
@@ -336,15 +336,15 @@ async def _zone_uri_of(claim: OperationClaim, bmc: BmcClient, member: str) -> st
     """Return the zone of the device on the BMC, '' if it is in none."""
     chassis = claim.operation.chassis
     zones = await run_in_thread(list, chassis.hostports.filter(missing_since=None).values_list("uri", flat=True))
-    for zone in await asyncio.gather(*(read_zone(bmc, uri) for uri in zones)):
-        if member in zone_members(zone, Dialect(chassis.dialect)):
+    for zone in await asyncio.gather(*(read_zone(bmc, uri, Dialect(chassis.dialect)) for uri in zones)):
+        if member in zone.members:
             return zone.uri
     return ""
 
 
 async def _set_membership(claim: OperationClaim, bmc: BmcClient, zone_uri: str, member: str, *, present: bool) -> None:
-    zone = await read_zone(bmc, zone_uri)
     dialect = Dialect(claim.operation.chassis.dialect)
+    zone = await read_zone(bmc, zone_uri, dialect)
     await (attach if present else detach)(bmc, dialect, zone=zone, endpoint_uri=member)
 
 

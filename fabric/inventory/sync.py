@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from core.database import fit_columns, lock_rows, without_nul
 from fabric.bmc import types as wire
-from fabric.bmc.dialects import STATE_ABSENT, host_port_zones
+from fabric.bmc.dialects import STATE_ABSENT, dialect_of
 from fabric.bmc.values import trailing_number
 from fabric.inventory.labels import device_label
 from fabric.inventory.locks import lock_chassis
@@ -186,9 +186,8 @@ class _InventoryMirror:
         self.newer = _read_back_since(chassis, begun_at) if begun_at is not None else {}
         self.inventory = inventory
         # The evidence of the dialect may be unreadable for now; the chassis keeps its dialect then.
-        dialect = inventory.dialect if inventory.dialect_known else wire.Dialect(chassis.dialect)
-        self.by_blocks = dialect is wire.Dialect.RESOURCE_BLOCKS
-        self.zones = host_port_zones(inventory, dialect)
+        self.dialect = dialect_of(inventory.dialect if inventory.dialect_known else chassis.dialect)
+        self.zones = self.dialect.host_ports(inventory)
         self.zone_of = {member: zone.uri for zone in self.zones for member in zone.members}
         self.replacements: list[DeviceReplacement] = []
         # Resources that could not be read for now are not missing, nor are those reached only through them.
@@ -205,10 +204,14 @@ class _InventoryMirror:
             uri = uri.rpartition("#" if "#" in uri else "/")[0]
         return False
 
+    @cached_property
+    def known_members(self) -> set[str]:
+        """All possible members of host ports."""
+        return self.dialect.known_members(self.inventory)
+
     def _may_be(self, endpoint: str) -> bool:
         """Return whether an endpoint may still be a device's, although no resource that was read links them."""
-        found = self.inventory.resource_blocks if self.by_blocks else self.inventory.endpoints
-        return bool(self.unread) and (self._could_not_be_read(endpoint) or any(endpoint == each.uri for each in found))
+        return bool(self.unread) and (self._could_not_be_read(endpoint) or endpoint in self.known_members)
 
     def write(self) -> None:
         # Containers are written first, but grants and operations lock devices before host ports: so does a walk.
@@ -365,7 +368,7 @@ class _InventoryMirror:
             if initiator is None and any(self._could_not_be_read(uri) for uri in zone.doubtful):
                 self.unread.add(zone.uri)  # unreadable evidence of its zone, or of its cabled host
                 continue
-            if initiator is None and not self.by_blocks:
+            if initiator is None and self.dialect.needs_initiator:
                 continue
             ports = initiator.port_uris if initiator is not None else ()
             port = next((self.ports[uri] for uri in ports if uri in self.ports), None)
@@ -388,9 +391,7 @@ class _InventoryMirror:
         return found
 
     def _device(self, device: wire.RedfishDevice, known_endpoint: str) -> dict[str, Any]:
-        names = device.endpoint_uris
-        if self.by_blocks:
-            names = (device.block_uri,) if device.block_uri else ()
+        names = self.dialect.members_of(device)
         endpoint = next((uri for uri in names if uri in self.zone_of), next(iter(names), ""))
         if not endpoint and self._may_be(known_endpoint):
             endpoint = known_endpoint

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.composition import attach, detach, read_zone, set_drawer_mode, zone_members
+from fabric.bmc.composition import attach, detach, read_zone, set_drawer_mode
 from fabric.bmc.dialects import host_port_zones
 from fabric.bmc.discovery import Discovery, discover
 from fabric.bmc.errors import BmcError, CompositionRefused, ServerFault, ZoneChanged
@@ -78,7 +78,7 @@ async def client(way: Way, offering: SimulatorProcess) -> AsyncIterator[BmcClien
 
 
 async def put(bmc: BmcClient, way: Way, port: str, device: str = "drawer1slot7", *, present: bool) -> None:
-    zone = await read_zone(bmc, f"{way.ports}/{port}")
+    zone = await read_zone(bmc, f"{way.ports}/{port}", way.dialect)
     change = attach if present else detach
     await change(bmc, way.dialect, zone=zone, endpoint_uri=f"{way.devices}/{device}")
 
@@ -128,7 +128,7 @@ async def test_a_device_is_attached_moved_and_detached(way: Way, client: BmcClie
 async def test_what_somebody_changed_meanwhile_is_left_alone(
     way: Way, client: BmcClient, offering: SimulatorProcess
 ) -> None:
-    looked_at = await read_zone(client, f"{way.ports}/hostport1_H2")
+    looked_at = await read_zone(client, f"{way.ports}/hostport1_H2", way.dialect)
     await put(client, way, "hostport1_H2", present=True)
     with pytest.raises(ZoneChanged):
         await detach(client, way.dialect, zone=looked_at, endpoint_uri=f"{way.devices}/drawer1slot5")
@@ -155,8 +155,8 @@ async def test_a_change_by_half_is_no_success_and_can_be_repeated(
     with pytest.raises(ServerFault):
         await put(client, way, "hostport1_H3", present=True)
     # The truth is read, not assumed: it was done, so that nothing is written a second time.
-    zone = await read_zone(client, f"{way.ports}/hostport1_H3")
-    assert f"{way.devices}/drawer1slot7" in zone_members(zone, way.dialect)
+    zone = await read_zone(client, f"{way.ports}/hostport1_H3", way.dialect)
+    assert f"{way.devices}/drawer1slot7" in zone.members
     await put(client, way, "hostport1_H3", present=True)
     assert attached(offering, "hostport1_H3") == ["drawer1slot7"]
 

@@ -64,7 +64,7 @@ def test_what_is_added_to_a_system_is_mirrored(by_blocks: Chassis) -> None:
 
     async def add() -> None:
         async with BmcClient(by_blocks.address()) as bmc:
-            zone = await read_zone(bmc, port.uri)
+            zone = await read_zone(bmc, port.uri, Dialect.RESOURCE_BLOCKS)
             await attach(bmc, Dialect.RESOURCE_BLOCKS, zone=zone, endpoint_uri=nic.endpoint_uri)
 
     asyncio.run(add())

@@ -1,0 +1,113 @@
+"""Zones of a fabric, one for each host port: the members are endpoints, one of them the host port's own.
+
+H3's Falcon and Intel's PSME take the whole list of endpoints in a PATCH, Redfish's standard has the actions AddEndpoint
+and RemoveEndpoint.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fabric.bmc.client import BmcClient
+from fabric.bmc.dialects.protocol import (
+    AttachmentDialect,
+    DialectEvidence,
+    HeldZone,
+    HostPortZone,
+    resource_name,
+    run_member_action,
+)
+from fabric.bmc.errors import CompositionRefused
+from fabric.bmc.transport import BmcResponse
+from fabric.bmc.types import Dialect, Inventory, RedfishEndpoint, RedfishZone
+from fabric.bmc.values import JsonObject, mapping, text, value_at
+
+ADD_ENDPOINT = "#Zone.AddEndpoint"
+REMOVE_ENDPOINT = "#Zone.RemoveEndpoint"
+# Zones whose Allow header is read; a service treats all of its zones alike, one may just be unreadable.
+MAX_PROBED_ZONES = 3
+
+
+class _ZoneDialect(AttachmentDialect):
+    def host_ports(self, inventory: Inventory) -> list[HostPortZone]:
+        endpoints = {endpoint.uri: endpoint for endpoint in inventory.endpoints}
+        upstream = {port.uri for port in inventory.ports if port.port_type == "UpstreamPort"}
+        return [_from_zone(zone, endpoints, upstream) for zone in inventory.zones]
+
+
+def _from_zone(zone: RedfishZone, endpoints: dict[str, RedfishEndpoint], upstream: set[str]) -> HostPortZone:
+    known = [endpoints[uri] for uri in zone.endpoint_uris if uri in endpoints]
+    initiator = next((endpoint for endpoint in known if endpoint.role == "Initiator"), None)
+    if initiator is None:
+        # Some services name no root complex where no cable leads to one: the port still says which end is the host's.
+        initiator = next((each for each in known if not each.role and upstream.intersection(each.port_uris)), None)
+    return HostPortZone(
+        uri=zone.uri,
+        id=str(zone.id or zone.name),
+        name=zone.name,
+        health=zone.health,
+        members=zone.endpoint_uris,
+        initiator=initiator,
+        system_uris=initiator.entity_uris if initiator is not None else (),
+        doubtful=zone.endpoint_uris,
+    )
+
+
+class ZonePatch(_ZoneDialect):
+    """PATCH of the whole list of endpoints of a zone."""
+
+    name = Dialect.ZONE_PATCH
+
+    async def recognise(self, evidence: DialectEvidence) -> str:
+        """Return a sentence where the Allow header of a zone has PATCH; some services, as mock-ups, have no header."""
+        for zone in evidence.fabric_zones[:MAX_PROBED_ZONES]:
+            allowed = await evidence.allowed(zone.uri)
+            if allowed is None:
+                continue
+            if "PATCH" not in allowed:
+                break
+            where = ", with its endpoints at the top level as older PSME services have it"
+            return f"Zone {resource_name(zone)} allows PATCH{where if _is_at_top(zone.body) else ''}."
+        return ""
+
+    async def change(self, bmc: BmcClient, zone: HeldZone, member: str, *, present: bool) -> BmcResponse:
+        # The order is kept: the host port's endpoint comes first, and some services depend on that.
+        others = [uri for uri in zone.members if uri != member]
+        wanted = [{"@odata.id": uri} for uri in [*others, *([member] if present else [])]]
+        change: dict[str, Any] = {"Endpoints": wanted}
+        return await bmc.patch(zone.uri, change if _is_at_top(zone.body) else {"Links": change}, etag=zone.etag)
+
+
+def _is_at_top(body: JsonObject) -> bool:
+    """Return whether a zone lists its endpoints at the top level, as older PSME does, which requires them there."""
+    return value_at(body, "Links", "Endpoints") is None and isinstance(body.get("Endpoints"), list)
+
+
+class ZoneActions(_ZoneDialect):
+    """The actions AddEndpoint and RemoveEndpoint of a zone."""
+
+    name = Dialect.ZONE_ACTIONS
+
+    async def recognise(self, evidence: DialectEvidence) -> str:
+        """Return a sentence where a zone offers the action."""
+        for zone in evidence.fabric_zones:
+            if text(mapping(zone.body, "Actions"), ADD_ENDPOINT, "target"):
+                return f"Zone {resource_name(zone)} offers the action {ADD_ENDPOINT}."
+        return ""
+
+    async def change(self, bmc: BmcClient, zone: HeldZone, member: str, *, present: bool) -> BmcResponse:
+        return await run_member_action(bmc, zone, member, ADD_ENDPOINT if present else REMOVE_ENDPOINT)
+
+
+class Monitored(_ZoneDialect):
+    """No way that is known: devices are shown where their zones have them, and not changed."""
+
+    name = Dialect.NONE
+
+    async def recognise(self, evidence: DialectEvidence) -> str:
+        """Return '': it is what is left."""
+        return ""
+
+    async def change(self, bmc: BmcClient, zone: HeldZone, member: str, *, present: bool) -> BmcResponse:
+        """Raise CompositionRefused."""
+        raise CompositionRefused(f"{bmc.host} offers no way to attach or detach devices; it can only be monitored.")
