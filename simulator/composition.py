@@ -30,30 +30,40 @@ class Composer:
         self._events = events
         self._blocks = blocks
         self._holder, self._member = ("system", "resource block") if blocks else ("zone", "endpoint")
+        self._kind = "ResourceBlock" if blocks else "Endpoint"
 
     def holder_uri(self, port: SimulatedHostPort) -> str:
-        """Return the zone of a host port, or its computer system, which contains the port's devices."""
-        return f"{SYSTEMS if self._blocks else ZONES}/{port.endpoint}"
+        """Return the zone of a host port, or its computer system, which contains the port's devices.
+
+        Where no system is composed, it is the resource block of the host.
+        """
+        if self._blocks:
+            return f"{SYSTEMS}/{port.system}" if port.system else port.block_uri
+        return f"{ZONES}/{port.endpoint}"
 
     def slots_of_list(self, port: SimulatedHostPort, endpoints: Sequence[str]) -> list[SimulatedSlot]:
-        """Return the slots that a zone's new list of endpoint Ids names.
+        """Return the slots that the new list of a zone, or of a system's blocks, names by the Ids of their endpoints.
 
-        Refuses a list without the zone's host port (409), with another zone's host port (409),
+        Refuses a list without the holder's host port (409), with another's host port (409),
         an unknown endpoint (400) or one endpoint twice (400).
         """
         if port.endpoint not in endpoints:
-            raise conflict(f"The zone {port.endpoint} always holds its host-port endpoint {port.endpoint}.")
+            raise conflict(
+                f"The {self._holder} {port.endpoint} always holds its host-port {self._member} {port.endpoint}."
+            )
         if len(set(endpoints)) != len(endpoints):
-            raise RedfishError(400, "PropertyValueConflict", "The list names an endpoint twice.")
+            raise RedfishError(400, "PropertyValueConflict", f"The list names a {self._member} twice.")
         slots = []
         for endpoint in endpoints:
             if endpoint == port.endpoint:
                 continue
             if self._state.zone(endpoint) is not None:
-                raise conflict(f"The host port {endpoint} has a zone of its own and cannot join {port.endpoint}.")
+                raise conflict(
+                    f"The host port {endpoint} has a {self._holder} of its own and cannot join {port.endpoint}."
+                )
             slot = self._state.slot_of_endpoint(endpoint)
             if slot is None:
-                raise referenced_not_found("Endpoint", endpoint)
+                raise referenced_not_found(self._kind, endpoint)
             slots.append(slot)
         return slots
 

@@ -20,8 +20,24 @@ from simulator.state import COMPOSITION_BLOCKS, SimulatedLink, SimulatedSlot, Sw
 from simulator.tasks import ABORTED, COMPLETED, BmcTask, Tasks
 from simulator.tree import ResourceTree
 
-Dialect = Literal["both", "patch", "psme-old", "actions", "blocks", "none"]
+Dialect = Literal[
+    "both",
+    "patch",
+    "psme-old",
+    "actions",
+    "blocks",
+    "block-patch",
+    "systems",
+    "systems-fixed",
+    "compose",
+    "none",
+]
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
+# Systems are composed of the blocks of hosts and devices, and decomposed; in other dialects with blocks they last.
+POOL_DIALECTS: frozenset[Dialect] = frozenset({"systems", "systems-fixed", "compose"})
+BLOCK_DIALECTS: frozenset[Dialect] = POOL_DIALECTS | {"blocks", "block-patch"}
+# The client to whose pools the blocks belong that are in use at the start.
+CLIENT = "FalconWeb"
 
 
 @dataclass(frozen=True)
@@ -78,8 +94,7 @@ class Falcon:
         self.state = build_state(lab, name, chassis, alias)
         self.name = self.state.name
         if self.blocks:
-            for slot in self.state.all_slots():
-                slot.blocks = COMPOSITION_BLOCKS
+            self._assign_blocks()
         self.physics = Physics(
             self.state, options.seed, link_changed=self._link_changed, temperature_changed=self._temperature_changed
         )
@@ -98,7 +113,23 @@ class Falcon:
     @property
     def blocks(self) -> bool:
         """Whether devices are resource blocks of computer systems, in place of endpoints of zones."""
-        return self.options.dialect == "blocks"
+        return self.options.dialect in BLOCK_DIALECTS
+
+    @property
+    def pooled(self) -> bool:
+        """Whether systems are composed of the blocks of hosts and devices, and decomposed."""
+        return self.options.dialect in POOL_DIALECTS
+
+    def _assign_blocks(self) -> None:
+        """Put the blocks into the collection of the composition service, and the initial ones into systems."""
+        for slot in self.state.all_slots():
+            slot.blocks = COMPOSITION_BLOCKS
+            slot.client = CLIENT if slot.attached_to else ""
+        for port in self.state.host_ports():
+            if not self.pooled:
+                port.system = port.endpoint
+            elif port.slots:
+                port.system, port.client = f"{port.endpoint}-1", CLIENT
 
     def advance(self, *, at_once: bool = False) -> None:
         """Advance the chassis to the simulated present, and its hosts, with a short delay unless `at_once`."""

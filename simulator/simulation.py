@@ -149,8 +149,7 @@ def argument_parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParse
         "--dialect",
         choices=DIALECTS,
         default="both",
-        help="how devices are attached: by PATCH of zones, as older PSME have it, by the standard actions, by PATCH "
-        "and actions (default), by resource blocks of systems, or not at all",
+        help="how devices are attached (default: both, by PATCH and by actions of zones); see docs/simulator.md",
     )
     less.add_argument(
         "--slow-bind", type=float, default=0.0, metavar="SECONDS", help="a change of a zone takes this long"

@@ -138,6 +138,8 @@ class SwitchPortBase:
 
     drawer: int
     link: SimulatedLink
+    # The client to whose pools the resource block of the host or device belongs; "" is no client.
+    client: str = ""
     upstream: ClassVar[bool]
 
     @property
@@ -214,11 +216,18 @@ class SimulatedHostPort(SwitchPortBase):
     host: str | None
     slots: list[int] = field(default_factory=list)
     revision: int = 1
+    # The Id of the system that is composed of its host and devices; "" is none.
+    system: str = ""
 
     @property
     def endpoint(self) -> str:
         """The Id of the port's endpoint and of its zone or system, such as hostport1_H1."""
         return f"hostport{self.drawer}_{self.name}"
+
+    @property
+    def block_uri(self) -> str:
+        """The URI of the resource block of the host, in a service whose systems are composed of hosts and devices."""
+        return f"{COMPOSITION_BLOCKS}/{self.endpoint}"
 
     @property
     def attached(self) -> list[str]:

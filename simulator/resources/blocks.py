@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from simulator.composition import SYSTEMS, ZONES
 from simulator.lab import DeviceModel, DeviceModelKind
-from simulator.odata import V1, Body, identity, link, references
+from simulator.odata import Body, identity, link, references
 from simulator.resources.devices import hardware, processor_uri, slot_health, typed_uri
+from simulator.resources.pools import (
+    SERVICE,
+    ZONES_OF_BLOCKS,
+    assignment,
+    capabilities,
+    pool_properties,
+    register_pools,
+)
 from simulator.resources.zones import ENDPOINTS
 from simulator.service import Falcon
 from simulator.state import (
@@ -19,8 +26,6 @@ from simulator.state import (
     drawer_uri,
 )
 
-SERVICE = f"{V1}/CompositionService"
-POOLS = f"{SERVICE}/ResourceZones"
 _TYPES = {
     DeviceModelKind.GPU: "Processor",
     DeviceModelKind.DRIVE: "Storage",
@@ -38,8 +43,9 @@ def register(falcon: Falcon) -> None:
         if device is not None and (falcon.blocks or device.model.kind is DeviceModelKind.GPU):
             slots.append(slot)
             _register_block(falcon, slot, device)
+    hosts = [port.block_uri for port in falcon.state.host_ports()] if falcon.pooled else []
     falcon.tree.collection(
-        uri, "ResourceBlock", "Resource Blocks", lambda: [slot.block_uri for slot in slots if slot.connected]
+        uri, "ResourceBlock", "Resource Blocks", lambda: hosts + [slot.block_uri for slot in slots if slot.connected]
     )
     if falcon.blocks:
         _register_service(falcon)
@@ -51,7 +57,8 @@ def _register_block(falcon: Falcon, slot: SimulatedSlot, device: SimulatedDevice
     def exists() -> bool:
         return slot.connected
 
-    tree.resource(slot.block_uri, partial(_block, falcon, slot, device), exists=exists)
+    writes = assignment(slot, lambda: slot.attached_to is not None) if falcon.pooled else {}
+    tree.resource(slot.block_uri, partial(_block, falcon, slot, device), exists=exists, **writes)
     processor = processor_uri(slot, model)
     if processor is not None:
         tree.resource(processor, partial(_processor, processor, slot, device), exists=exists)
@@ -63,30 +70,35 @@ def _register_block(falcon: Falcon, slot: SimulatedSlot, device: SimulatedDevice
 
 def _register_service(falcon: Falcon) -> None:
     tree, drawers = falcon.tree, falcon.state.drawers
-    tree.resource(
-        SERVICE,
-        lambda: {
-            **identity(SERVICE, "CompositionService", "Composition Service"),
-            "ServiceEnabled": True,
-            "AllowOverprovisioning": False,
-            "AllowZoneAffinity": False,
-            "Status": {"State": "Enabled", "Health": "OK"},
-            "ResourceBlocks": link(COMPOSITION_BLOCKS),
-            "ResourceZones": link(POOLS),
-        },
-    )
-    tree.collection(POOLS, "Zone", "Resource Zones", lambda: [f"{POOLS}/drawer{number}" for number in drawers])
+    service: Body = {
+        **identity(SERVICE, "CompositionService", "Composition Service"),
+        "ServiceEnabled": True,
+        "AllowOverprovisioning": False,
+        "AllowZoneAffinity": False,
+        "Status": {"State": "Enabled", "Health": "OK"},
+        "ResourceBlocks": link(COMPOSITION_BLOCKS),
+        "ResourceZones": link(ZONES_OF_BLOCKS),
+    }
+    if falcon.pooled:
+        service |= register_pools(falcon)
+    tree.resource(SERVICE, lambda: service)
+    zones = [f"{ZONES_OF_BLOCKS}/drawer{number}" for number in drawers]
+    tree.collection(ZONES_OF_BLOCKS, "Zone", "Resource Zones", lambda: zones)
     for drawer in drawers.values():
-        tree.resource(f"{POOLS}/drawer{drawer.number}", partial(_pool, drawer))
+        tree.resource(f"{ZONES_OF_BLOCKS}/drawer{drawer.number}", partial(_zone_of_blocks, falcon, drawer))
 
 
-def _pool(drawer: SimulatedDrawer) -> Body:
+def _zone_of_blocks(falcon: Falcon, drawer: SimulatedDrawer) -> Body:
     """Render a resource zone: the blocks of a drawer reach only the drawer's host ports."""
+    hosts = [port.block_uri for port in drawer.host_ports.values()] if falcon.pooled else []
+    devices = [slot.block_uri for slot in drawer.slots.values() if slot.connected]
+    name = f"Resource blocks of drawer {drawer.number}"
     return {
-        **identity(f"{POOLS}/drawer{drawer.number}", "Zone", f"Resource blocks of drawer {drawer.number}"),
+        **identity(f"{ZONES_OF_BLOCKS}/drawer{drawer.number}", "Zone", name),
         "ZoneType": "ZoneOfResourceBlocks",
         "Status": {"State": "Enabled", "Health": "OK"},
-        "Links": references(ResourceBlocks=[slot.block_uri for slot in drawer.slots.values() if slot.connected]),
+        "Links": references(ResourceBlocks=hosts + devices),
+        **(capabilities(falcon) if falcon.pooled else {}),
     }
 
 
@@ -98,18 +110,19 @@ def _device_label(slot: SimulatedSlot, model: DeviceModel) -> str:
 def _block(falcon: Falcon, slot: SimulatedSlot, device: SimulatedDevice) -> Body:
     model, owners = device.model, []
     if slot.attached_to is not None:
-        owners.append(falcon.state.drawers[slot.drawer].host_ports[slot.attached_to].endpoint)
+        owners.append(falcon.state.drawers[slot.drawer].host_ports[slot.attached_to])
     chain = references(Chassis=[drawer_uri(slot.drawer)])
     if falcon.blocks:
-        systems = [f"{SYSTEMS}/{owner}" for owner in owners]
-        chain |= references(ComputerSystems=systems, Zones=[f"{POOLS}/drawer{slot.drawer}"])
+        zones = [f"{ZONES_OF_BLOCKS}/drawer{slot.drawer}"]
+        chain |= references(ComputerSystems=[falcon.composer.holder_uri(port) for port in owners], Zones=zones)
     elif owners:
-        chain |= references(Zones=[f"{ZONES}/{owner}" for owner in owners])
+        chain |= references(Zones=[falcon.composer.holder_uri(port) for port in owners])
     body: Body = {
         **identity(slot.block_uri, "ResourceBlock", _device_label(slot, model)),
         "ResourceBlockType": [_TYPES[model.kind]],
         "CompositionStatus": {"CompositionState": "Composed" if owners else "Unused"},
         "Status": {"State": "Enabled", "Health": slot_health(slot)},
+        **(pool_properties(slot) if falcon.pooled else {}),
         "Links": chain,
     }
     processor, typed = processor_uri(slot, model), typed_uri(slot, model.kind)

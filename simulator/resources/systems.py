@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from simulator.composition import SYSTEMS
 from simulator.lab import HostLab, stable_serial, stable_uuid
 from simulator.odata import Body, identity, link, references
-from simulator.resources.zones import ENDPOINTS, register_actions
+from simulator.resources.zones import ENDPOINTS, bind_slots, listed_members, register_actions
 from simulator.service import Falcon
 from simulator.state import COMPOSITION_BLOCKS, SimulatedHostPort
-from simulator.tree import ResourceNode
+from simulator.tree import COMPOSE, AuthenticatedRequest, Reply, ResourceNode, WriteMethod
 
 ACTIONS = ("ComputerSystem.AddResourceBlock", "ComputerSystem.RemoveResourceBlock")
 
 
 def system_uri(falcon: Falcon, port: SimulatedHostPort) -> str:
-    """Return the system behind a host port, or that of the port's resource blocks."""
+    """Return the system behind a host port: that of its resource blocks, or the host at its cable."""
+    if falcon.pooled:
+        return f"{port.block_uri}/Systems/{port.host}"
     return f"{SYSTEMS}/{port.endpoint if falcon.blocks else port.host}"
 
 
 def register(falcon: Falcon) -> None:
     """Add the systems with their processors; they follow the cables."""
     state = falcon.state
+    if falcon.pooled:
+        for port in state.host_ports():
+            for name in state.hosts:
+                _register_host(falcon, f"{port.block_uri}/Systems/{name}", name, [port])
+        return
 
     def uris() -> list[str]:
         names = [port.endpoint for port in state.host_ports()] if falcon.blocks else state.cabled_hosts()
@@ -35,23 +42,23 @@ def register(falcon: Falcon) -> None:
             _register_composed(falcon, port)
     else:
         for name in state.hosts:
-            _register_host(falcon, name)
+            _register_host(falcon, f"{SYSTEMS}/{name}", name, state.host_ports())
 
 
-def _register_host(falcon: Falcon, name: str) -> None:
-    uri, state = f"{SYSTEMS}/{name}", falcon.state
+def _register_host(falcon: Falcon, uri: str, name: str, ports: Sequence[SimulatedHostPort]) -> None:
+    """Add a host, which exists while it is cabled to one of the ports."""
 
     def exists() -> bool:
-        return name in state.cabled_hosts()
+        return any(port.host == name for port in ports)
 
     def render() -> Body:
-        ports = [f"{ENDPOINTS}/{port.endpoint}" for port in state.host_ports() if port.host == name]
+        cabled = [f"{ENDPOINTS}/{port.endpoint}" for port in ports if port.host == name]
         return {
             **identity(uri, "ComputerSystem", name),
             "SystemType": "Physical",
-            **_hardware(uri, name, state.hosts[name]),
+            **_hardware(uri, name, falcon.state.hosts[name]),
             "Status": {"State": "Enabled", "Health": "OK"},
-            "Links": references(Endpoints=ports),
+            "Links": references(Endpoints=cabled),
         }
 
     falcon.tree.resource(uri, render, exists=exists)
@@ -76,27 +83,41 @@ def _hardware(uri: str, name: str, host: HostLab) -> Body:
     }
 
 
+def composed_system(falcon: Falcon, port: SimulatedHostPort) -> Body:
+    """Render the system of a host port: the host at the end of the cable, and its resource blocks."""
+    uri, host = f"{SYSTEMS}/{port.system}", port.host
+    blocks = [f"{COMPOSITION_BLOCKS}/{endpoint}" for endpoint in port.attached]
+    if falcon.pooled:
+        blocks.insert(0, port.block_uri)
+    body: Body = {
+        **identity(uri, "ComputerSystem", f"{host} over {port.name}" if host else f"No host at {port.name}"),
+        "SystemType": "Composed",
+        "Status": {"State": "Enabled", "Health": "OK"} if host is not None else {"State": "Absent"},
+        "Links": references(Endpoints=[f"{ENDPOINTS}/{port.endpoint}"], ResourceBlocks=blocks),
+    }
+    if falcon.options.dialect == "blocks":
+        body["Actions"] = {f"#{name}": {"target": f"{uri}/Actions/{name}"} for name in ACTIONS}
+    if host is not None:
+        body |= _hardware(system_uri(falcon, port), host, falcon.state.hosts[host])
+    return body
+
+
 def _register_composed(falcon: Falcon, port: SimulatedHostPort) -> None:
-    """Add the system of a host port: the host at the end of the cable, and its resource blocks."""
-    uri = f"{SYSTEMS}/{port.endpoint}"
+    """Add the lasting system of a host port, which blocks are added to."""
+    uri = f"{SYSTEMS}/{port.system}"
+    render = partial(composed_system, falcon, port)
 
-    def render() -> Body:
-        host = port.host
-        blocks = [f"{COMPOSITION_BLOCKS}/{endpoint}" for endpoint in port.attached]
-        body: Body = {
-            **identity(uri, "ComputerSystem", f"{host} over {port.name}" if host else f"No host at {port.name}"),
-            "SystemType": "Composed",
-            "Status": {"State": "Enabled", "Health": "OK"} if host is not None else {"State": "Absent"},
-            "Links": references(Endpoints=[f"{ENDPOINTS}/{port.endpoint}"], ResourceBlocks=blocks),
-            "Actions": {f"#{name}": {"target": f"{uri}/Actions/{name}"} for name in ACTIONS},
-        }
-        if host is not None:
-            body |= _hardware(uri, host, falcon.state.hosts[host])
-        return body
+    async def change(call: AuthenticatedRequest) -> Reply:
+        listed = listed_members(call.body, render(), "ResourceBlocks", COMPOSITION_BLOCKS)
+        slots = falcon.composer.slots_of_list(port, [port.endpoint, *listed])
+        falcon.composer.check(port, slots)
+        return await bind_slots(falcon, port, lambda: slots, by=call.actor, answer=lambda: Reply(200, render()))
 
-    node = ResourceNode(uri, render, revision=lambda: port.revision)
+    writes = {"PATCH": WriteMethod(change, COMPOSE)} if falcon.options.dialect == "block-patch" else {}
+    node = ResourceNode(uri, render, writes, revision=lambda: port.revision)
     falcon.tree.add(node)
-    register_actions(falcon, port, node, ACTIONS, COMPOSITION_BLOCKS)
+    if not writes:
+        register_actions(falcon, port, node, ACTIONS, COMPOSITION_BLOCKS)
     _register_processors(falcon, uri, lambda: port.host)
 
 

@@ -75,37 +75,41 @@ def _register_zone(falcon: Falcon, port: SimulatedHostPort) -> None:
 
 
 async def _change_zone(falcon: Falcon, port: SimulatedHostPort, call: AuthenticatedRequest) -> Reply:
-    endpoints = _listed_endpoints(call.body, zone_body(falcon, port), falcon.options.dialect)
+    places = {"patch": ("Links",), "psme-old": ("Endpoints",)}.get(falcon.options.dialect, ("Links", "Endpoints"))
+    endpoints = listed_members(call.body, zone_body(falcon, port), "Endpoints", ENDPOINTS, places)
     slots = falcon.composer.slots_of_list(port, endpoints)
     falcon.composer.check(port, slots)
-    return await _bind_slots(falcon, port, lambda: slots, by=call.actor, render=lambda: zone_body(falcon, port))
+    return await bind_slots(
+        falcon, port, lambda: slots, by=call.actor, answer=lambda: Reply(200, zone_body(falcon, port))
+    )
 
 
-def _listed_endpoints(body: Body, known: Body, dialect: str) -> list[str]:
-    """Return the endpoint Ids of a PATCH: below Links, or at the top level as in the oldest services."""
+def listed_members(
+    body: Body, known: Body, name: str, collection: str, places: Sequence[str] = ("Links",)
+) -> list[str]:
+    """Return the Ids of the members that a PATCH lists, all of one collection: below Links, or at the top level."""
     if not body:
         raise no_operation()
-    places = {"patch": ("Links",), "psme-old": ("Endpoints",)}.get(dialect, ("Links", "Endpoints"))
     for key in body:
         if key not in places:
             raise property_refused(key, known)
-    value: Any = body["Endpoints"] if "Endpoints" in body else body["Links"]
+    value: Any = body[name] if name in body else body["Links"]
     if "Links" in body:
         if not isinstance(value, dict):
             raise property_type("Links", value)
         for key in value:
-            if key != "Endpoints":
-                name = f"Links/{key}" if key in known["Links"] else key
-                raise property_refused(name, [f"Links/{one}" for one in known["Links"]])
-        if "Endpoints" not in value:
-            raise property_missing("Links/Endpoints")
-        value = value["Endpoints"]
+            if key != name:
+                refused = f"Links/{key}" if key in known["Links"] else key
+                raise property_refused(refused, [f"Links/{one}" for one in known["Links"]])
+        if name not in value:
+            raise property_missing(f"Links/{name}")
+        value = value[name]
     if not isinstance(value, list):
-        raise property_type("Endpoints", value)
-    return [_member_id(one, ENDPOINTS, "Endpoints") for one in value]
+        raise property_type(name, value)
+    return [member_id(one, collection, name) for one in value]
 
 
-def _member_id(reference: object, collection_uri: str, name: str) -> str:
+def member_id(reference: object, collection_uri: str, name: str) -> str:
     """Return the Id of the member that a request refers to; refuses an invalid reference with 400."""
     uri = reference.get("@odata.id") if isinstance(reference, dict) else None
     if not isinstance(uri, str) or not uri.startswith(f"{collection_uri}/"):
@@ -128,7 +132,7 @@ def _member_action(falcon: Falcon, port: SimulatedHostPort, node: ResourceNode, 
     async def act(call: AuthenticatedRequest) -> Reply:
         if kind not in call.body:
             raise parameter_missing(action, kind)
-        name = _member_id(call.body[kind], members, kind)
+        name = member_id(call.body[kind], members, kind)
         member = falcon.tree.find(f"{members}/{name}")
         if member is None and falcon.blocks:
             raise referenced_not_found(kind, name)
@@ -140,7 +144,7 @@ def _member_action(falcon: Falcon, port: SimulatedHostPort, node: ResourceNode, 
             return falcon.composer.slots_with(port, name, add=add)
 
         falcon.composer.check(port, slots())
-        return await _bind_slots(falcon, port, slots, by=call.actor)
+        return await bind_slots(falcon, port, slots, by=call.actor)
 
     return act
 
@@ -153,32 +157,41 @@ def _check_etag(body: Body, parameter: str, node: ResourceNode) -> None:
         raise stale_etag(428, "PreconditionRequired", sentence)
 
 
-async def _bind_slots(
+async def bind_slots(
     falcon: Falcon,
     port: SimulatedHostPort,
     desired: Callable[[], list[SimulatedSlot]],
     *,
     by: Actor | None,
-    render: Callable[[], Body] | None = None,
+    answer: Callable[[], Reply] = lambda: Reply(204),
 ) -> Reply:
-    """Set the slots of a host port, immediately or as a task, and return the result of `render`, else 204."""
+    """Set the slots of a host port, and return `answer`, as `carry_out` does."""
+    label = f"Change the devices of {port.endpoint}"
+    return await carry_out(falcon, label, lambda: switch_slots(falcon, port, desired(), by), answer)
 
-    async def bind(seconds: float) -> tuple[int, Body | None]:
+
+async def carry_out(
+    falcon: Falcon, label: str, change: Callable[[], None], answer: Callable[[], Reply] = lambda: Reply(204)
+) -> Reply:
+    """Perform a change of attachments, immediately or as a task, and return `answer`, or the task."""
+
+    async def bind(seconds: float) -> Reply:
         if seconds:
             await asyncio.sleep(seconds / falcon.clock.speed)
-        _switch(falcon, port, desired(), by)
-        return (204, None) if render is None else (200, render())
+        change()
+        return answer()
 
     async def work(task: BmcTask) -> tuple[int, Body | None]:
         task.percent = 10
-        return await bind(max(falcon.options.slow_bind, 0.2))
+        reply = await bind(max(falcon.options.slow_bind, 0.2))
+        return reply.status, reply.body
 
     if falcon.options.bind_by_task:
-        return task_accepted(falcon.tasks.start(f"Change the devices of {port.endpoint}", work))
-    return Reply(*await bind(falcon.options.slow_bind))
+        return task_accepted(falcon.tasks.start(label, work))
+    return await bind(falcon.options.slow_bind)
 
 
-def _switch(falcon: Falcon, port: SimulatedHostPort, slots: list[SimulatedSlot], by: Actor | None) -> None:
+def switch_slots(falcon: Falcon, port: SimulatedHostPort, slots: list[SimulatedSlot], by: Actor | None) -> None:
     """Check again and switch; a fault may switch only one half, or answer 500 after all."""
     falcon.composer.check(port, slots)
     fault = falcon.faults.take("half_applied_bind", path=falcon.composer.holder_uri(port))

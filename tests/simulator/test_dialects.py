@@ -8,6 +8,7 @@ import pytest
 import requests
 
 from falconweb.testing.processes import SimulatorProcess
+from simulator.service import DIALECTS
 from tests.simulator.conftest import ENDPOINTS, PORTS, V1, ZONES, Client, rule_of
 from tests.waiting import eventually
 
@@ -75,6 +76,24 @@ def test_a_block_is_added_to_a_system_and_removed(blocks: Client) -> None:
     assert change(blocks, "Remove", NIC).status_code == 204
     assert change(blocks, "Remove", NIC).status_code == 404
     assert blocks.process.state()["zones"]["hostport1_H3"] == []
+
+
+def test_a_system_takes_the_whole_list_of_its_blocks() -> None:
+    with SimulatorProcess("--dialect", "block-patch") as process:
+        client = Client(process)
+        assert "Actions" not in client.get(SYSTEM)
+        etag = client.request("GET", SYSTEM).headers["ETag"]
+        body = {"Links": {"ResourceBlocks": [{"@odata.id": NIC}]}}
+        assert client.request("PATCH", SYSTEM, json=body, headers={"If-Match": etag}).status_code == 200
+        assert process.state()["zones"]["hostport1_H3"] == ["drawer1slot7"]
+        stale = client.request("PATCH", SYSTEM, json={"Links": {"ResourceBlocks": []}}, headers={"If-Match": etag})
+        assert stale.status_code == 412
+        other = {"Links": {"ResourceBlocks": [{"@odata.id": f"{BLOCKS}/drawer1slot1"}]}}
+        refused = client.request("PATCH", SYSTEM, json=other)
+        assert (refused.status_code, "belongs to the system" in rule_of(refused)) == (409, True)
+        assert client.request("PATCH", SYSTEM, json={"AssetTag": "x"}).status_code == 400
+        assert client.request("PATCH", SYSTEM, json={"Links": {"ResourceBlocks": []}}).ok
+        assert process.state()["zones"]["hostport1_H3"] == []
 
 
 def test_no_zone_is_offered_where_blocks_are(blocks: Client) -> None:
@@ -149,7 +168,7 @@ def test_a_block_may_be_added_by_a_task_by_half_or_with_an_error() -> None:
         assert process.state()["zones"]["hostport1_H3"] == ["drawer1slot7"]
 
 
-@pytest.mark.parametrize("dialect", ["patch", "psme-old", "actions", "blocks", "none"])
+@pytest.mark.parametrize("dialect", DIALECTS)
 def test_the_truth_has_one_shape_in_every_dialect(dialect: str) -> None:
     with SimulatorProcess("--dialect", dialect) as process:
         state = process.state()

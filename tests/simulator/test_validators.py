@@ -13,11 +13,13 @@ import pytest
 
 from falconweb.testing.processes import SimulatorProcess
 from simulator.odata import SCHEMA_FOLDER
+from simulator.service import BLOCK_DIALECTS
 from tests.processes import ROOT
 from tests.simulator.conftest import PORTS, Client
 
 pytestmark = pytest.mark.process
 
+BLOCKS = "/redfish/v1/CompositionService/ResourceBlocks"
 CSDL = ROOT.parent / "shared" / "redfish" / "csdl"
 # Its workbook, which nobody reads here, takes five times as long as all that it judges.
 SERVICE_VALIDATOR = """
@@ -50,15 +52,35 @@ def use_blocks(client: Client, chassis: str) -> None:
     for slot in range(1, 7):
         for port in ("hostport1_H1", "hostport1_H2"):
             target = f"/redfish/v1/Systems/{port}/Actions/ComputerSystem.RemoveResourceBlock"
-            block = f"/redfish/v1/CompositionService/ResourceBlocks/drawer1slot{slot}"
-            client.request("POST", target, json={"ResourceBlock": {"@odata.id": block}})
-    use_the_rest(client, "drawer1")
+            client.request("POST", target, json={"ResourceBlock": {"@odata.id": f"{BLOCKS}/drawer1slot{slot}"}})
+    use_composed_systems(client)
+    lasting = client.request("GET", "/redfish/v1/Systems/hostport1_H1").ok
+    use_the_rest(
+        client,
+        *(
+            ("drawer1", "StandardOneHost")
+            if lasting
+            else ("drawer2" if chassis == "falcon-1" else "drawer1", "Advanced")
+        ),
+    )
     client.process.ask_control("POST", f"/chassis/{chassis}/cabling", {"port": "H3", "host": None})
 
 
-def use_the_rest(client: Client, drawer: str) -> None:
-    mode = {"Oem": {"H3": {"DrawerMode": "StandardOneHost"}}}
-    port = f"{PORTS}/slot1"
+def use_composed_systems(client: Client) -> None:
+    """Empty a system whose list of blocks is patched, or compose one more: by POST, or by a manifest."""
+    client.request("PATCH", "/redfish/v1/Systems/hostport1_H1", json={"Links": {"ResourceBlocks": []}})
+    block = f"{BLOCKS}/hostport1_H3"
+    client.request("PATCH", block, json={"Pool": "Free", "Client": "FalconWeb"})
+    system = {"Links": {"ResourceBlocks": [{"@odata.id": block}]}}
+    client.request("POST", "/redfish/v1/Systems", json=system)
+    stanzas = [{"StanzaType": "ComposeSystem", "StanzaId": "1", "Request": system}]
+    body = {"RequestFormat": "Manifest", "RequestType": "Apply", "Manifest": {"Stanzas": stanzas}}
+    client.request("POST", "/redfish/v1/CompositionService/Actions/CompositionService.Compose", json=body)
+
+
+def use_the_rest(client: Client, drawer: str, wanted: str = "StandardOneHost") -> None:
+    mode = {"Oem": {"H3": {"DrawerMode": wanted}}}
+    port = f"{PORTS}/slot8"
     assert client.request("PATCH", port, json={"PortType": "UnconfiguredPort", "ConfiguredWidth": 4}).ok
     assert client.request("PATCH", f"/redfish/v1/Chassis/{drawer}", json=mode).status_code == 202
     body = {"Destination": "https://127.0.0.1:9/", "Protocol": "Redfish", "Context": "test"}
@@ -67,7 +89,7 @@ def use_the_rest(client: Client, drawer: str) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("chassis", ["falcon-1", "falcon-2"])
-@pytest.mark.parametrize("dialect", ["both", "blocks"])
+@pytest.mark.parametrize("dialect", ["both", *sorted(BLOCK_DIALECTS)])
 def test_the_service_validator_finds_nothing_wrong(chassis: str, dialect: str, tmp_path: Path) -> None:
     if not CSDL.is_dir():
         pytest.skip(f"the Redfish schemas are missing: {CSDL}")
@@ -76,7 +98,7 @@ def test_the_service_validator_finds_nothing_wrong(chassis: str, dialect: str, t
     for schema in SCHEMA_FOLDER.glob("*.xml"):
         shutil.copy(schema, schemas)
     with SimulatorProcess("--speed", "20", "--dialect", dialect, chassis=chassis) as process:
-        (use_blocks if dialect == "blocks" else use_zones)(Client(process), chassis)
+        (use_zones if dialect == "both" else use_blocks)(Client(process), chassis)
         said = run(
             SERVICE_VALIDATOR, "-u", "administrator", "-p", process.password, "-r", process.address,
             "--authtype", "Session", "--schema_directory", str(schemas), "--skipschema", "--logdir", str(tmp_path),
@@ -92,7 +114,7 @@ def test_the_service_validator_finds_nothing_wrong(chassis: str, dialect: str, t
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("dialect", ["both", "blocks"])
+@pytest.mark.parametrize("dialect", ["both", *sorted(BLOCK_DIALECTS)])
 def test_the_protocol_validator_finds_nothing_wrong(dialect: str, tmp_path: Path) -> None:
     with SimulatorProcess("--dialect", dialect) as process:
         said = run(
