@@ -33,6 +33,7 @@ from fabric.bmc.values import (
     objects,
     text,
     trailing_number,
+    value_at,
 )
 
 ADD_BLOCK = "#ComputerSystem.AddResourceBlock"
@@ -323,6 +324,11 @@ def read_port_metrics(found: CrawledResource, relations: ResourceRelations) -> R
     )
 
 
+def lists_blocks(system: JsonObject) -> bool:
+    """Return whether a system has a list of resource blocks, though it may be empty."""
+    return isinstance(value_at(system, "Links", "ResourceBlocks"), list)
+
+
 def read_system(found: CrawledResource, relations: ResourceRelations) -> RedfishSystem:
     """Return a ComputerSystem with the number of its local GPUs."""
     body = found.body
@@ -336,5 +342,6 @@ def read_system(found: CrawledResource, relations: ResourceRelations) -> Redfish
         bios_version=text(body, "BiosVersion"),
         endpoint_uris=links(body, "Links", "Endpoints"),
         block_uris=links(body, "Links", "ResourceBlocks"),
+        lists_blocks=lists_blocks(body),
         takes_blocks=bool(text(mapping(body, "Actions"), ADD_BLOCK, "target")),
     )

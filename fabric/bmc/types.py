@@ -37,6 +37,7 @@ class Dialect(StrEnum):
     ZONE_PATCH = "zone_patch"
     ZONE_ACTIONS = "zone_actions"
     RESOURCE_BLOCKS = "resource_blocks"
+    BLOCK_PATCH = "block_patch"
     NONE = "none"
 
 
@@ -255,6 +256,7 @@ class RedfishSystem(RedfishResource, frozen=True, kw_only=True):
     bios_version: str = ""
     endpoint_uris: tuple[str, ...] = ()
     block_uris: tuple[str, ...] = ()  # the resource blocks assigned to it
+    lists_blocks: bool = False  # it has that list, though it may be empty
     takes_blocks: bool = False  # it offers AddResourceBlock
 
 

@@ -71,6 +71,7 @@ DIALECT_LABELS = {
     "zone_patch": gettext_noop("Composed by changing zones"),
     "zone_actions": gettext_noop("Composed by the actions of zones"),
     "resource_blocks": gettext_noop("Composed by resource blocks"),
+    "block_patch": gettext_noop("Composed by the lists of resource blocks of systems"),
     "none": gettext_noop("Monitored only: it offers no way to attach or detach"),
 }
 # What a service reports, by its names in a walk.

@@ -21,6 +21,7 @@ from tests.bmc.test_mockups import FOLDERS, MOCKUPS
 
 ZONES = f"{ROOT}/Fabrics/PCIe/Zones"
 ENDPOINTS = f"{ROOT}/Fabrics/PCIe/Endpoints"
+BLOCKS = f"{ROOT}/CompositionService/ResourceBlocks"
 
 
 class Way(NamedTuple):
@@ -48,14 +49,21 @@ WAYS = [
         Dialect.RESOURCE_BLOCKS,
         "System hostport1_H1 offers the action #ComputerSystem.AddResourceBlock; there are 12 resource blocks.",
         f"{ROOT}/Systems",
-        f"{ROOT}/CompositionService/ResourceBlocks",
+        BLOCKS,
+    ),
+    Way(
+        "block-patch",
+        Dialect.BLOCK_PATCH,
+        "System hostport1_H1 lists resource blocks and allows PATCH; there are 12.",
+        f"{ROOT}/Systems",
+        BLOCKS,
     ),
 ]
 
 
 @pytest.fixture(scope="module", params=WAYS, ids=lambda way: way.switch)
 def way(request: pytest.FixtureRequest) -> Way:
-    """Return one of the four ways."""
+    """Return one of the ways."""
     found: Way = request.param
     return found
 
@@ -92,10 +100,7 @@ async def test_it_is_told_with_its_reason_and_every_device_has_its_name(way: Way
     inventory = await discover(client)
     assert (inventory.dialect, inventory.dialect_reason, inventory.dialect_known) == (way.dialect, way.reason, True)
     assert not inventory.problems
-    names = {
-        (device.block_uri if way.dialect is Dialect.RESOURCE_BLOCKS else device.endpoint_uris[0])
-        for device in inventory.devices
-    }
+    names = {(device.block_uri if way.devices == BLOCKS else device.endpoint_uris[0]) for device in inventory.devices}
     assert len(names) == len(inventory.devices) == 12
     assert {name.rpartition("/")[0] for name in names} == {way.devices}
     holders = host_port_zones(inventory, inventory.dialect)

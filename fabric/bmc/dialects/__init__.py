@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import CrawledResource
-from fabric.bmc.dialects.blocks import ResourceBlocks
+from fabric.bmc.dialects.blocks import BlockPatch, ResourceBlocks
 from fabric.bmc.dialects.protocol import (
     STATE_ABSENT,
     AttachmentDialect,
@@ -24,7 +24,12 @@ from fabric.bmc.types import Dialect, Inventory, InventoryProblem
 
 __all__ = ["STATE_ABSENT", "AttachmentDialect", "DialectProbe", "HeldZone"]
 
-RECOGNISED: tuple[AttachmentDialect, ...] = (ZonePatch(), ZoneActions(), ResourceBlocks())
+RECOGNISED: tuple[AttachmentDialect, ...] = (
+    ZonePatch(),
+    ZoneActions(),
+    ResourceBlocks(),
+    BlockPatch(),
+)
 _BY_NAME = {each.name: each for each in (*RECOGNISED, Monitored())}
 
 

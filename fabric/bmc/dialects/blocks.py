@@ -5,6 +5,10 @@ The host ports are the computer systems, and their members the blocks.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
 from fabric.bmc.client import BmcClient
 from fabric.bmc.dialects.protocol import (
     STATE_ABSENT,
@@ -15,20 +19,39 @@ from fabric.bmc.dialects.protocol import (
     resource_name,
     run_member_action,
 )
-from fabric.bmc.hardware import ADD_BLOCK
+from fabric.bmc.hardware import ADD_BLOCK, lists_blocks
 from fabric.bmc.transport import BmcResponse
 from fabric.bmc.types import Dialect, Inventory, RedfishEndpoint, RedfishSystem
 from fabric.bmc.values import mapping, text
 
+# Systems whose Allow header is read; a service treats all of its systems alike.
+MAX_PROBED_SYSTEMS = 3
 REMOVE_BLOCK = "#ComputerSystem.RemoveResourceBlock"
 
 
-class ResourceBlocks(AttachmentDialect):
+class _SystemDialect(AttachmentDialect):
+    by_blocks = True
+    needs_initiator = False
+
+    def host_ports(self, inventory: Inventory) -> list[HostPortZone]:
+        """Return the systems that take blocks.
+
+        A system that is on no path of the fabric, of a service whose blocks have no PCIe devices, is no host port.
+        """
+        endpoints = {endpoint.uri: endpoint for endpoint in inventory.endpoints}
+        pooled = any(block.device_uris for block in inventory.resource_blocks)
+        found = [_from_system(system, endpoints) for system in inventory.systems if self._takes_blocks(system)]
+        return [port for port in found if pooled or port.initiator or port.doubtful]
+
+    @abstractmethod
+    def _takes_blocks(self, system: RedfishSystem) -> bool:
+        """Return whether blocks can be added to a system."""
+
+
+class ResourceBlocks(_SystemDialect):
     """The actions AddResourceBlock and RemoveResourceBlock of a computer system."""
 
     name = Dialect.RESOURCE_BLOCKS
-    by_blocks = True
-    needs_initiator = False
 
     async def recognise(self, evidence: DialectEvidence) -> str:
         """Return a sentence where a system offers the action."""
@@ -40,18 +63,41 @@ class ResourceBlocks(AttachmentDialect):
                 )
         return ""
 
-    def host_ports(self, inventory: Inventory) -> list[HostPortZone]:
-        """Return the systems that take blocks.
-
-        A system that is on no path of the fabric, of a service whose blocks have no PCIe devices, is no host port.
-        """
-        endpoints = {endpoint.uri: endpoint for endpoint in inventory.endpoints}
-        pooled = any(block.device_uris for block in inventory.resource_blocks)
-        found = [_from_system(system, endpoints) for system in inventory.systems if system.takes_blocks]
-        return [port for port in found if pooled or port.initiator or port.doubtful]
+    def _takes_blocks(self, system: RedfishSystem) -> bool:
+        return system.takes_blocks
 
     async def change(self, bmc: BmcClient, zone: HeldZone, member: str, *, present: bool) -> BmcResponse:
         return await run_member_action(bmc, zone, member, ADD_BLOCK if present else REMOVE_BLOCK)
+
+
+class BlockPatch(_SystemDialect):
+    """PATCH of the whole list of blocks of a computer system, which is writable by the schema."""
+
+    name = Dialect.BLOCK_PATCH
+
+    async def recognise(self, evidence: DialectEvidence) -> str:
+        """Return a sentence where a system that lists its blocks has PATCH in its Allow header.
+
+        It may be there for other properties alone; the service then refuses the first change with its own sentence.
+        """
+        blocks = len(evidence.of_kind("ResourceBlock"))
+        listing = [each for each in evidence.of_kind("ComputerSystem") if lists_blocks(each.body)]
+        for system in listing[:MAX_PROBED_SYSTEMS] if blocks else ():
+            if "PATCH" in (await evidence.allowed(system.uri) or ()):
+                return f"System {resource_name(system)} lists resource blocks and allows PATCH; there are {blocks}."
+        return ""
+
+    def _takes_blocks(self, system: RedfishSystem) -> bool:
+        return system.lists_blocks
+
+    async def change(self, bmc: BmcClient, zone: HeldZone, member: str, *, present: bool) -> BmcResponse:
+        return await bmc.patch(zone.uri, block_list(zone.members, member, present=present), etag=zone.etag)
+
+
+def block_list(members: Iterable[str], member: str, *, present: bool) -> dict[str, Any]:
+    """Return the links of a system whose blocks are `members` with one more, or one less."""
+    blocks = [*(uri for uri in members if uri != member), *([member] if present else [])]
+    return {"Links": {"ResourceBlocks": [{"@odata.id": uri} for uri in blocks]}}
 
 
 def _from_system(system: RedfishSystem, endpoints: dict[str, RedfishEndpoint]) -> HostPortZone:

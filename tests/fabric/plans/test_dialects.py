@@ -1,4 +1,4 @@
-"""Plans in each way that services let devices be attached: the same words of the site, four of the wire."""
+"""Plans in each way that services let devices be attached: the same words of the site, several of the wire."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ DIALECTS = {
     "psme-old": "zone_patch",
     "actions": "zone_actions",
     "blocks": "resource_blocks",
+    "block-patch": "block_patch",
 }
 
 
 # Zones that are patched are those of all other tests.
-@pytest.fixture(params=["blocks", *at_night("actions", "patch", "psme-old")])
+@pytest.fixture(params=["blocks", *at_night("actions", "patch", "psme-old", "block-patch")])
 def dialect(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
