@@ -8,7 +8,7 @@ import re
 import secrets
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
@@ -23,6 +23,7 @@ MAX_REMEMBERED = 50_000
 MAX_STREAMS = 10
 MAX_SUBSCRIPTIONS = 20
 DELIVERY_ATTEMPTS = 3
+REPEAT_SHIFT = 2  # of the EventIds of a log that is sent again
 
 
 class MessageTemplate(msgspec.Struct, frozen=True, rename="pascal"):
@@ -65,6 +66,7 @@ class EventLogEntry:
     severity: str
     origin: str | None
     by: Actor | None = None
+    is_repeated: bool = False  # with a number of its own, which is that of no log entry
 
     def event_record(self) -> Body:
         """Return the record of the event as a member of an Event's Events."""
@@ -78,6 +80,8 @@ class EventLogEntry:
             "MessageSeverity": self.severity,
             "LogEntry": link(f"{LOG_URI}/Entries/{self.number}"),
         }
+        if self.is_repeated:
+            del record["LogEntry"]
         if self.origin is not None:
             record["OriginOfCondition"] = link(self.origin)
         if self.by is not None:
@@ -151,6 +155,8 @@ class EventLog:
         self.subscriptions: dict[str, Subscription] = {}
         self.last_number = 0
         self._subscribed = 0
+        # The next event is preceded by the whole log, with other EventIds, as bmcweb does after it was restarted.
+        self.repeats = False
 
     def emit(
         self,
@@ -162,19 +168,26 @@ class EventLog:
         by: Actor | None = None,
     ) -> EventLogEntry:
         """Write a log entry and send it to its subscribers; `by` is the origin of the causing request."""
+        if self.repeats and self.streams:
+            self.repeats = False
+            for known in list(self.entries.values()):
+                self._send(replace(known, number=known.number + REPEAT_SHIFT, is_repeated=True))
         self.last_number += 1
         entry = EventLogEntry(self.last_number, self._timestamp(), message_id, message, args, severity, origin, by)
         self.history.append(entry)
         self.entries[entry.number] = entry
         self._overwrite()
+        self._send(entry)
+        return entry
+
+    def _send(self, entry: EventLogEntry) -> None:
         for subscription in self.subscriptions.values():
-            if not subscription.prefixes or message_id.partition(".")[0] in subscription.prefixes:
+            if not subscription.prefixes or entry.message_id.partition(".")[0] in subscription.prefixes:
                 try:
                     subscription.queue.put_nowait(entry)
                 except asyncio.QueueFull:
                     # A stalled reader loses events here, but they are in the log.
                     logger.warning("subscriber %s is too slow, event %s dropped", subscription.id, entry.number)
-        return entry
 
     def report(self, message_id: str, *args: str, origin: str, by: Actor | None = None) -> None:
         """Emit an event of the chassis, with the text and the severity of its message."""

@@ -77,6 +77,10 @@ class FaultRequest(msgspec.Struct, forbid_unknown_fields=True):
     readings: int = 5000
     # Of bmc_reboot: the ports count from zero afterwards, as with services that store their counts in the BMC.
     forgets_counters: bool = False
+    # Of bmc_reboot, as of bmcweb: the next event on a stream is preceded by the whole log with shifted EventIds, and
+    # sessions outlive the restart.
+    repeats_log: bool = False
+    keeps_sessions: bool = False
 
 
 @dataclass
@@ -102,7 +106,7 @@ class FaultInjector:
         self._number = 0
         self._stepped = time.monotonic()
         self.active: dict[str, Fault] = {}
-        self.reboot: Callable[[float], None] = lambda _seconds: None
+        self.reboot: Callable[[float, bool], None] = lambda _seconds, _keeps_sessions: None
         # The metrics of the report by name, and their sensors by URI; empty without a report.
         self.metrics: dict[str, str] = {}
         # URIs of the sensors that support another unit.
@@ -144,7 +148,8 @@ class FaultInjector:
         if fault.request.forgets_counters:
             for port in self._state.switch_ports():
                 port.link.reset_counters()
-        self.reboot(seconds)
+        self._events.repeats = fault.request.repeats_log
+        self.reboot(seconds, fault.request.keeps_sessions)
 
     def _overheat(self, fault: Fault) -> None:
         slot = self._slot(fault.request.target)

@@ -89,8 +89,8 @@ class ChassisServer:
                     transport.abort()
             self._web = None
 
-    def _reboot(self, seconds: float) -> None:
-        self._falcon.reboot()
+    def _reboot(self, seconds: float, keeps_sessions: bool) -> None:
+        self._falcon.reboot(keeps_sessions=keeps_sessions)
         # The request of the reboot (Manager.Reset) still gets its response.
         self._returning = asyncio.create_task(self._return_after(seconds))
 

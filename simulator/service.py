@@ -138,9 +138,10 @@ class Falcon:
         if self.hosts is not None:
             self.hosts.advance(at_once=at_once)
 
-    def reboot(self) -> None:
-        """Discard the state that a BMC loses at a restart: sessions, subscriptions, running tasks."""
-        self.accounts.sessions.clear()
+    def reboot(self, *, keeps_sessions: bool = False) -> None:
+        """Discard the state that a BMC loses at a restart: sessions unless it keeps them, subscriptions, tasks."""
+        if not keeps_sessions:
+            self.accounts.sessions.clear()
         self.events.unsubscribe_all()
         self.tasks.kill_all()
         self.boots += 1

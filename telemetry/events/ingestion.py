@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
@@ -26,6 +26,7 @@ from telemetry.events.subjects import ChassisSubjects, tenants_at
 
 # A BMC that starts without a clock reports old times until its clock is set.
 EARLIEST_TIME = datetime(2015, 1, 1, tzinfo=UTC)
+MAX_REPORTED = 50_000  # keys in memory: the longest log that is read at once, and more
 # Events of a stream are recent; one that is older than this by both clocks is repeated, late.
 LATE = timedelta(minutes=2)
 
@@ -46,14 +47,23 @@ def stream_records_ingest(
     owners: Mapping[str, ReadingOwner],
     ahead: timedelta | None,
     live: bool,
+    reported: set[str] | None = None,
 ) -> IngestResult:
     """Store the records of a stream, and its position.
 
-    `ahead` is how far the BMC's clock is ahead of ours; `live` is whether the stream has been open for long, so that
-    its records cannot be repeated older ones.
+    `ahead` is how far the BMC's clock is ahead of ours; `live` is whether the stream has been open for long. `reported`
+    are the keys of the events that this connection has reported, to which these are added; None: it repeats nothing.
+    Records past the retention of events are skipped.
     """
     now = timezone.now()
-    context = _IngestContext(now, rules.match_in_stream, lambda one, _: stream_time(one, ahead, now, live=live))
+    newest = Event.objects.filter(chassis_id=chassis_id, source=EventSource.BMC).order_by("-at", "-pk").first()
+    told = newest.told_at if newest is not None else None
+    context = _IngestContext(
+        now,
+        rules.match_in_stream,
+        lambda one, _: stream_time(one, ahead, now, live=live, newest=told),
+        reported=reported,
+    )
     last = next((record.stream_id for record in reversed(records) if record.stream_id), "")
     with transaction.atomic():
         _lock_chassis(chassis_id)
@@ -61,6 +71,7 @@ def stream_records_ingest(
         if last:
             moved = {"last_id": last[:100], "moved_at": now}
             Position.objects.update_or_create(chassis_id=chassis_id, uri=stream_uri, defaults=moved)
+    _add_reported(reported, context)
     return kept
 
 
@@ -71,19 +82,33 @@ def log_records_ingest(
     owners: Mapping[str, ReadingOwner],
     ahead: timedelta | None,
     position: tuple[str, LogCursor | None] | None = None,
+    reported: set[str] | None = None,
 ) -> IngestResult:
     """Store entries of a log, oldest first, and with them the first `position`: that in the log of this URI.
 
-    Entries past the retention of events are skipped: each reading of the whole log would add them again.
+    Entries past the retention of events are skipped: each reading of the whole log would add them again. `reported` are
+    the keys of the events that this reading of a whole log has come to, to which these are added; None: it continues
+    from a known position.
     """
     now = timezone.now()
-    oldest = now - timedelta(seconds=settings.KEEP_EVENTS_SECONDS)
-    context = _IngestContext(now, rules.match_in_log, lambda one, before: log_time(one, ahead, now, before), oldest)
+    context = _IngestContext(
+        now, rules.match_in_log, lambda one, before: log_time(one, ahead, now, before), reported=reported
+    )
     with transaction.atomic():
         _lock_chassis(chassis_id)
         if position is not None:
             _store_position(chassis_id, *position)
-        return _ingest(chassis_id, records, owners, context)
+        kept = _ingest(chassis_id, records, owners, context)
+    _add_reported(reported, context)
+    return kept
+
+
+def _add_reported(reported: set[str] | None, context: _IngestContext) -> None:
+    """Add the keys of stored records, once they are committed: a transaction that is repeated must not see them."""
+    if reported is not None:
+        if len(reported) > MAX_REPORTED:
+            reported.clear()  # they count only for other events of the same content and time
+        reported |= context.found
 
 
 def log_position_move(*, chassis_id: int, entries_uri: str, newest: LogCursor | None, gap: LogGap | None) -> None:
@@ -122,11 +147,16 @@ def stream_position(chassis_id: int, stream_uri: str) -> str:
     return row.last_id if row else ""
 
 
-def stream_time(record: Record, ahead: timedelta | None, now: datetime, *, live: bool) -> datetime:
-    """Return the time of an event of a stream, by our clock."""
+def stream_time(
+    record: Record, ahead: timedelta | None, now: datetime, *, live: bool, newest: datetime | None = None
+) -> datetime:
+    """Return the time of an event of a stream, by our clock; `newest` is that of the newest event, by the BMC's."""
     at = _site_time(record, ahead)
     if at is None or at > now or at < EARLIEST_TIME:
         return now
+    told = parse_timestamp(record.timestamp)
+    if told is not None and newest is not None and told < newest:
+        return at  # the BMC repeats an older event
     # A large difference is due to the BMC's clock, which may have been set since it was checked.
     return now if now - at > LATE and (live or ahead is None) else at
 
@@ -155,12 +185,29 @@ def _lock_chassis(chassis_id: int) -> None:
 
 @dataclass(frozen=True)
 class _IngestContext:
-    """How to ingest records: the current time, the lookup of known events, their times, and the oldest time stored."""
+    """How to ingest records: the current time, the lookup of known events, and their times.
+
+    `reported` are the keys of the events that the same connection or reading has reported before, `found` those of this
+    batch.
+    """
 
     now: datetime
-    find: Callable[[Record, Iterable[KnownEvent]], KnownEvent | None]
+    find: Callable[[Record, Iterable[KnownEvent], Sequence[KnownEvent]], KnownEvent | None]
     time_of: Callable[[Record, datetime | None], datetime]
-    oldest: datetime | None = None
+    reported: Collection[str] | None
+    found: set[str] = field(default_factory=set)
+
+    @property
+    def oldest(self) -> datetime:
+        """The time before which events are not kept."""
+        return self.now - timedelta(seconds=settings.KEEP_EVENTS_SECONDS)
+
+    def unreported(self, record: Record, group: Iterable[KnownEvent]) -> list[KnownEvent]:
+        """Return the known events that the record may repeat; a BMC without a clock repeats no time."""
+        told = parse_timestamp(record.timestamp)
+        if self.reported is None or told is None or told < EARLIEST_TIME:
+            return []
+        return [row for row in group if row.key not in self.reported and row.key not in self.found]
 
 
 def _ingest(
@@ -169,7 +216,7 @@ def _ingest(
     if not records:
         return IngestResult(0, 0)
     announce_writer()
-    now, find = context.now, context.find
+    now, find, oldest = context.now, context.find, context.oldest
     from_log = find is rules.match_in_log
     groups = _known_events(chassis_id, records)
     new: list[tuple[Record, Event]] = []
@@ -177,24 +224,26 @@ def _ingest(
     before: datetime | None = None
     for record in records:
         at = before = context.time_of(record, before)
-        if context.oldest is not None and at < context.oldest:
+        if at < oldest:
             continue
         signature = rules.event_signature(record)
         group = near = groups[signature]
-        row = find(record, group)
+        row = find(record, group, context.unreported(record, group))
         if row is None and not rules.is_timeless(record):
             near = groups[rules.timeless_signature(record)]
-            row = find(record, [one for one in near if abs(one.received_at - at) < rules.TIMELESS_WINDOW])
+            row = find(record, [one for one in near if abs(one.received_at - at) < rules.TIMELESS_WINDOW], ())
         if row is None:
             event = _new_event(chassis_id, record, at, now, signature)
             event.key = event_key(EventSource.BMC, chassis_id, rules.unique_key_suffix(record, signature, group, now))
             event.streamed = not from_log
+            context.found.add(event.key or "")
             new.append((record, event))
             group.append(_as_known(event, -len(new)))
             continue
         # Mark the event as reported, so that the next record like it is another event.
-        reported = replace(row, entry_uri=record.entry_uri) if from_log else replace(row, streamed=True)
-        near[near.index(row)] = reported
+        marked = replace(row, entry_uri=record.entry_uri) if from_log else replace(row, streamed=True)
+        near[near.index(row)] = marked
+        context.found.add(row.key)
         if row.pk > 0:
             seen[row.pk] = record
     events = _with_subjects(chassis_id, new, owners)

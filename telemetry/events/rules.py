@@ -7,6 +7,9 @@ A BMC may number an event 5 in its stream and 1697713452_1 in its log, or give i
 log is lost. So an event is identified by its content: message, arguments and time make its signature. Several events
 with one signature are distinguished by id and origin or, where these are the same, by their number: a log with three
 entries yields three events.
+
+Some BMCs send their whole log again after a restart, with other ids: a connection that reports a time, message and
+arguments as often as is stored has reported nothing new, whatever the ids.
 """
 
 from __future__ import annotations
@@ -102,17 +105,28 @@ def is_timeless(record: Record) -> bool:
     return not _time_of(record)
 
 
-def match_in_log(record: Record, known: Iterable[KnownEvent]) -> KnownEvent | None:
-    """Return the known event with the same signature that a log entry is; None for a new event."""
+def match_in_log(
+    record: Record, known: Iterable[KnownEvent], unreported: Sequence[KnownEvent] = ()
+) -> KnownEvent | None:
+    """Return the known event with the same signature that a log entry is; None for a new event.
+
+    `unreported` are those that this reading of the whole log has not come to: the entry may be one under a new number.
+    """
     rows = list(known)
     if (same := next((row for row in rows if row.entry_uri == record.entry_uri), None)) is not None:
         return same
     # Two logs may each have an entry of one event.
-    return _best_match(record, [row for row in rows if _log_of(row.entry_uri) != _log_of(record.entry_uri)])
+    elsewhere = _best_match(record, [row for row in rows if _log_of(row.entry_uri) != _log_of(record.entry_uri)])
+    return elsewhere or _best_match(record, list(unreported))
 
 
-def match_in_stream(record: Record, known: Iterable[KnownEvent]) -> KnownEvent | None:
-    """Return the known event with the same signature that a record of a stream is; None for a new event."""
+def match_in_stream(
+    record: Record, known: Iterable[KnownEvent], unreported: Sequence[KnownEvent] = ()
+) -> KnownEvent | None:
+    """Return the known event with the same signature that a record of a stream is; None for a new event.
+
+    `unreported` are those that this connection has not reported: the record may repeat one under another id.
+    """
     rows = list(known)
     if record.event_id:
         # After a break, a stream repeats some records.
@@ -124,7 +138,7 @@ def match_in_stream(record: Record, known: Iterable[KnownEvent]) -> KnownEvent |
         if (logged := next((row for row in rows if row.entry_uri == record.entry_uri), None)) is not None:
             return logged
         rows = [row for row in rows if _log_of(row.entry_uri) != _log_of(record.entry_uri)]
-    return _best_match(record, rows)
+    return _best_match(record, rows) or _best_match(record, [row for row in unreported if row.streamed])
 
 
 def unique_key_suffix(record: Record, signature: int, known: Sequence[KnownEvent], now: datetime) -> str:

@@ -53,6 +53,7 @@ class _EventQueue:
     has_gap: bool = False
     has_burst: bool = False
     last: int | None = None  # number of the newest
+    reported: set[str] = field(default_factory=set)  # keys of the events that were stored
 
     @property
     def pause(self) -> float:
@@ -176,6 +177,7 @@ class EventListener:
                 owners=await self._reading_owners(),
                 ahead=self._ahead,
                 live=live,
+                reported=waiting.reported,
             )
             for _ in batch:
                 waiting.events.popleft()
@@ -202,6 +204,8 @@ class EventListener:
         if mark is not None and not reading.events and reading.newest == mark:
             return
         new = known = 0
+        # A whole log has each event as often as it happened, whatever its numbers.
+        reported: set[str] | None = None if mark is not None and reading.continuous else set()
         for start in range(0, len(reading.events), EVENTS_PER_TRANSACTION):
             batch = reading.events[start : start + EVENTS_PER_TRANSACTION]
             # A listener that ends right after its first reading leaves a position too: without it, what is overwritten
@@ -214,6 +218,7 @@ class EventListener:
                 owners=await self._reading_owners(),
                 ahead=self._ahead if facts.ahead is None else facts.ahead,
                 position=(facts.entries_uri, reading.newest) if is_first else None,
+                reported=reported,
             )
             new, known = new + result.new, known + result.known
             if mark is not None and result.new:
