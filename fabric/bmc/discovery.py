@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import TypeVar
+
+import msgspec
 
 from core.text import natural_key
 from fabric.bmc import hardware, sensors
@@ -188,10 +192,13 @@ def build_inventory(crawl: Crawl, probe: DialectProbe) -> Inventory:
         resource_blocks=all_of("ResourceBlock", lambda each: read_resource_block(each, relations)),
         systems=all_of("ComputerSystem", lambda each: hardware.read_system(each, relations)),
         sensors=sort_by_uri(
-            [
-                *(sensors.read_sensor(each) for each in found.values() if each.kind == "Sensor"),
-                *(sensor for each in old for sensor in sensors.legacy_sensors(each)),
-            ]
+            sensors.mark_copies(
+                [
+                    *(sensors.read_sensor(each) for each in found.values() if each.kind == "Sensor"),
+                    *(sensor for each in old for sensor in sensors.legacy_sensors(each)),
+                ],
+                {each.uri: link(each.body, "Links", "ContainedBy") for each in chassis},
+            )
         ),
         fans=sort_by_uri(
             [
@@ -216,14 +223,32 @@ def read_slots(found: Iterable[CrawledResource], relations: ResourceRelations) -
         hardware.read_slot(each, relations) for each in everything if each.kind == "PCIeDevice" and "Slot" in each.body
     ]
     devices = {slot.uri.removesuffix("#/Slot") for slot in slots}
-    numbers = {(slot.chassis_uri, slot.number) for slot in slots}
+    described: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for slot in slots:
+        described[slot.chassis_uri, slot.number].append(slot.name)
     for each in everything:
         if each.kind == "PCIeSlots":
             for index, member in enumerate(objects(each.body, "Slots")):
                 slot = hardware.read_legacy_slot(each, index, member, relations)
-                if slot.device_uri not in devices and (slot.chassis_uri, slot.number) not in numbers:
+                named = described.get((slot.chassis_uri, slot.number), ())
+                if slot.device_uri not in devices and all(are_other_places(slot.name, name) for name in named):
                     slots.append(slot)
-    return sort_by_uri(slots)
+    # A number that two slots of a chassis share names neither: their labels do.
+    count = Counter((slot.chassis_uri, slot.number) for slot in slots)
+    return sort_by_uri(
+        slot if count[slot.chassis_uri, slot.number] == 1 else msgspec.structs.replace(slot, number=0) for slot in slots
+    )
+
+
+def are_other_places(one: str, other: str) -> bool:
+    """Return whether two labels of one form have different numbers, as 'D1-S1' and 'D2-S1'."""
+    forms, numbers = zip(*(_split_label(label) for label in (one, other)), strict=True)
+    return forms[0] == forms[1] and numbers[0] != numbers[1]
+
+
+def _split_label(label: str) -> tuple[str, list[str]]:
+    folded = label.casefold()
+    return re.sub(r"\d+", "0", folded), [digits.lstrip("0") for digits in re.findall(r"\d+", folded)]
 
 
 def read_zone(found: CrawledResource) -> RedfishZone:

@@ -12,6 +12,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ NAN = math.nan
 MIN_REPORT_COVERAGE = 0.5
 MAX_REPORTS = 16
 MAX_INCOMPLETE_REPORTS = 30  # reports in a row without some property, after which it is no longer expected
+MAX_SAMPLES = 4  # resources of a collection that are read to learn what all of them lack
 MAX_REQUESTS_PER_SECOND = 10.0
 LEGACY_PROPERTIES = {"Temperature": "ReadingCelsius", "Voltage": "ReadingVolts", "Power": "PowerConsumedWatts"}
 PORT_PROPERTIES = ("LinkStatus", "ActiveWidth", "CurrentSpeedGbps")
@@ -276,6 +278,8 @@ def expected_properties(inventory: Inventory) -> Iterator[str]:
 def _sensor_properties(inventory: Inventory) -> Iterator[str]:
     modern = {sensor.chassis_uri for sensor in inventory.sensors if "#" not in sensor.uri}
     for sensor in inventory.sensors:
+        if sensor.copy_of:
+            continue
         if "#" not in sensor.uri:
             yield f"{sensor.uri}#/Reading"
         elif sensor.chassis_uri not in modern:
@@ -314,6 +318,21 @@ async def _plan_resources(
     return ResourcePlan(series, tuple(sources))
 
 
+async def _absent_properties(bmc: BmcClient, lacking: Mapping[str, AbstractSet[str]]) -> set[str]:
+    """Return the properties that resources of a collection lack altogether, not only where they are expanded.
+
+    Ports of OpenBMC have no LinkStatus. A few resources are read for it, each with something that those before had.
+    """
+    absent: set[str] = set()
+    for _ in range(MAX_SAMPLES):
+        uri = next((uri for uri, names in lacking.items() if names - absent), "")
+        resources = await _read_resources(bmc, uri) if uri else {}
+        if not uri or isinstance(resources, BmcError) or not (new := lacking[uri] - absent - resources[uri].keys()):
+            break
+        absent |= new
+    return absent
+
+
 async def _expansions(
     bmc: BmcClient, inventory: Inventory, picks: Mapping[str, list[tuple[str, tuple[str, ...], int]]]
 ) -> list[ReadingRequest]:
@@ -321,7 +340,7 @@ async def _expansions(
     collections = dict.fromkeys(
         uri.rpartition("/")[0]
         for uri in (
-            *(sensor.uri for sensor in inventory.sensors if "#" not in sensor.uri),
+            *(sensor.uri for sensor in inventory.sensors if "#" not in sensor.uri and not sensor.copy_of),
             *(port.uri for port in inventory.ports),
             *(fan.uri for fan in inventory.fans if "#" not in fan.uri),
         )
@@ -335,10 +354,14 @@ async def _expansions(
                 break
         else:
             return found
+        lacking = {
+            uri: {steps[0] for _, steps, _ in wanted} - resources[uri].keys()
+            for uri, wanted in picks.items()
+            if uri in resources
+        }
+        absent = await _absent_properties(bmc, lacking)
         # A partially expanded resource is read individually instead.
-        brought = [
-            uri for uri, wanted in picks.items() if all(steps[0] in resources.get(uri, ()) for _, steps, _ in wanted)
-        ]
+        brought = [uri for uri, names in lacking.items() if names <= absent]
         if len(brought) > 1:
             found.append(ReadingRequest(query, tuple(pick for uri in brought for pick in picks[uri])))
     return found

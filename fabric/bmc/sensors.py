@@ -5,8 +5,11 @@ Units are written as Redfish does, by the Unified Code for Units of Measure (UCU
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import msgspec
 
 from fabric.bmc.crawl import CrawledResource
 from fabric.bmc.hardware import common_properties, physical_location
@@ -19,6 +22,8 @@ LEGACY_READINGS = (
     ("Voltages", "ReadingVolts", "Voltage", "V"),
     ("PowerControl", "PowerConsumedWatts", "Power", "W"),
 )
+# What one sensor has wherever it is listed.
+SENSOR_IDENTITY = ("name", "reading_type", "units", "physical_context", "thresholds", "related_uris")
 LEGACY_LEVELS = {"fatal": "Fatal", "critical": "Critical", "caution": "NonCritical"}
 
 
@@ -71,6 +76,45 @@ def legacy_sensors(found: CrawledResource) -> Iterator[RedfishSensor]:
                     }
                 ),
             )
+
+
+def mark_copies(sensors: Sequence[RedfishSensor], container: Mapping[str, str]) -> Iterator[RedfishSensor]:
+    """Yield the sensors; one that a chassis lists again of a part inside it, as a drawer, says whose copy it is.
+
+    `container` has the chassis around each (URIs). A chassis lists the sensors of a part again if it has all of them,
+    by Id and properties, and no other part claims one of the same Id: sensors of two parts may have one name.
+    """
+    of_chassis: dict[str, dict[str, RedfishSensor]] = defaultdict(dict)
+    for sensor in sensors:
+        if "#" not in sensor.uri:
+            of_chassis[sensor.chassis_uri][sensor.uri.rpartition("/")[2]] = sensor
+    claims: dict[str, list[str]] = defaultdict(list)  # URIs of sensors to those of the parts' own, inner ones first
+    inward = sorted(of_chassis, key=lambda part: len(_around(part, container)), reverse=True)
+    for part in inward:
+        own = of_chassis[part]
+        for around in _around(part, container):
+            listed = of_chassis.get(around, {})
+            if all(name in listed and _is_same(one, listed[name]) for name, one in own.items()):
+                for name, one in own.items():
+                    claims[listed[name].uri].append(one.uri)
+    for sensor in sensors:
+        parts = [uri.rpartition("/Sensors/")[0] for uri in claims[sensor.uri]]
+        # Parts beside one another have sensors of their own.
+        is_copy = bool(parts) and set(parts) <= {parts[0], *_around(parts[0], container)}
+        yield msgspec.structs.replace(sensor, copy_of=claims[sensor.uri][0]) if is_copy else sensor
+
+
+def _around(part: str, container: Mapping[str, str]) -> list[str]:
+    """Return the chassis around a part, the nearest first."""
+    found: list[str] = []
+    while (part := container.get(part, "")) and part not in found:
+        found.append(part)
+    return found
+
+
+def _is_same(one: RedfishSensor, other: RedfishSensor) -> bool:
+    """Return whether two resources have the properties of one sensor; readings of two moments differ."""
+    return all(getattr(one, name) == getattr(other, name) for name in SENSOR_IDENTITY)
 
 
 def read_fan(found: CrawledResource) -> RedfishFan:

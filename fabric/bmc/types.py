@@ -286,6 +286,7 @@ class RedfishSensor(RedfishResource, frozen=True, kw_only=True):
     physical_context: str = ""
     related_uris: tuple[str, ...] = ()
     thresholds: Thresholds = Thresholds()
+    copy_of: str = ""  # URI of the same sensor in the list of a part, '' where it is no copy
 
 
 class RedfishFan(RedfishResource, frozen=True, kw_only=True):

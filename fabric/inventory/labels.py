@@ -56,7 +56,9 @@ def slot_label(device: Device) -> str:
     slot = device.slot
     if slot is None:
         return ""
-    return f"{slot.drawer.name} slot {slot.number}"[:200] if slot.drawer is not None else slot.name
+    if slot.drawer is None or not slot.number:
+        return slot.name
+    return f"{slot.drawer.name} slot {slot.number}"[:200]
 
 
 def redact_address(sentence: str, chassis: Chassis) -> str:

@@ -20,6 +20,7 @@ SIDE_GAP = 40  # between drawers side by side
 BOTTOM_MARGIN = 4  # below the last box, for the widest of its strokes
 KIND_NAMES = {"gpu": "GPU", "nvme": "NVMe", "nic": "NIC", "custom": gettext_noop("Custom")}
 WIDEST_GBPS = 256.0  # x16 Gen4, drawn widest
+LABEL_LENGTH = 8  # characters of a slot's name that fit before its device's kind
 HALF_GAP = 1.5  # between the two half-links of a link
 
 Number = TypeVar("Number", int, float)
@@ -375,9 +376,9 @@ def slot_box(
     """Return a slot with its texts."""
     x, y = corner
     place = drawer.name
-    if slot.number is not None:
-        place = _("{drawer} slot {number}", drawer=drawer.name, number=slot.number)
-    number = f"{slot.number}"
+    if slot.label:
+        place = _("{drawer} slot {number}", drawer=drawer.name, number=slot.label)
+    number = slot.label if len(slot.label) <= LABEL_LENGTH else f"{slot.label[: LABEL_LENGTH - 1]}…"
     if slot.state == "empty":
         return SlotBox(slot, x, y, number, _("empty"), "", _spoken(place, _("empty")))
     if slot.state == "in_pool":
@@ -399,7 +400,7 @@ def slot_box(
     status = board.of("device", device.id)
     wanted = planned.get(device.id, "")
     label = _spoken(label, _status_label(status, label), _("in your draft: to {place}", place=wanted) if wanted else "")
-    title = kind if slot.number is None else f"{slot.number} · {kind}"
+    title = f"{number} · {kind}" if number else kind
     # Below in both width and generation is too long for the box; the label has all of it.
     detail = f"△ {width if ',' in device.downgraded else device.downgraded}" if device.downgraded else width
     # What its own marks do not say stands in place of the link.

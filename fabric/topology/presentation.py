@@ -62,12 +62,18 @@ class SlotView:
     state: SlotState
     device: DeviceView | None = None
     port_id: int | None = None
+    name: str = ""  # where it may be shown
+
+    @property
+    def label(self) -> str:
+        """The number, else the name, as of slots that share a number; '' outside slots."""
+        return "" if self.number is None else f"{self.number}" if self.number else self.name or "–"
 
     @property
     def title(self) -> str:
         """The device with its slot, as in dialogs: 'GPU 3, slot 3'."""
         name = self.device.name if self.device else ""
-        return name if self.number is None else _("{name}, slot {number}", name=name, number=self.number)
+        return _("{name}, slot {number}", name=name, number=self.label) if self.label else name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -193,6 +193,7 @@ def _slots(
                 number=row.number,
                 state="empty",
                 port_id=row.port_id if person.is_administrator else None,
+                name=row.name if person.is_administrator else "",
             )
         elif device.pk not in devices and device.tenant_id is None and device.missing_since:
             view = SlotView(id=None, number=row.number, state="empty")  # it has no owner, and cannot be requested
@@ -203,7 +204,7 @@ def _slots(
             if found is not None and device.pk not in found:
                 continue
             state: SlotState = "missing" if shown.missing_since else "occupied"
-            view = SlotView(id=row.pk, number=row.number, state=state, device=shown, port_id=row.port_id)
+            view = SlotView(id=row.pk, number=row.number, state=state, device=shown, port_id=row.port_id, name=row.name)
         if found is None or view.device is not None:
             slots[row.chassis_id, row.drawer_id].append(view)
     outside = Device.objects.filter(pk__in=devices, slot=None).order_by("chassis", "name", "uri")

@@ -255,7 +255,7 @@ def drawer(request: HttpRequest, pk: int) -> HttpResponse:
         "devices": [slot.device for slot in slots],
         "objects": " ".join([f"drawer/{row.pk}", *(f"port/{slot.port_id}" for slot in ports)]),
         "now": f"drawer/{row.pk}",
-        "names": json.dumps({f"port/{slot.port_id}": _("Slot {number}", number=slot.number) for slot in ports}),
+        "names": json.dumps({f"port/{slot.port_id}": _("Slot {number}", number=slot.label) for slot in ports}),
     }
     return render(request, "fabric/topology/drawer.html", context)
 
