@@ -186,7 +186,8 @@ class ChassisPoller:
                 else:
                     self._subscribers.take(sample)
                 self.is_reading = True
-            if self._failures:
+            # After a failure, the inventory of a moment ago is no answer.
+            if self._failures and bmc.received:
                 logger.info("chassis %s answers again", self._pk)
                 self._failures = 0
             # The next beat: missed ones are skipped. A clock that was set back must not stop the loop.
@@ -203,6 +204,8 @@ async def cancel_and_wait(task: asyncio.Task[Any], *, again: float = 1.0) -> Non
     while not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=again)
+    if not task.cancelled():
+        task.exception()  # its reader may have failed first, of the same cause
 
 
 LATE_SHARE = 0.5  # of a period
