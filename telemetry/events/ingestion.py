@@ -305,7 +305,10 @@ def _with_subjects(
     if not new:
         return []
     subjects = ChassisSubjects(chassis_id, owners, since=min(event.at for _, event in new))
-    about = [subjects.of(record.origin_uri, event.at) for record, event in new]
+    about = [
+        subjects.of(record.origin_uri or subjects.named(event.message, record.arguments, event.at), event.at)
+        for record, event in new
+    ]
     tenures = tenants_at((one, event.at) for one, (_, event) in zip(about, new, strict=True))
     events = [event for _, event in new]
     for event, subject, tenure in zip(events, about, tenures, strict=True):

@@ -1,18 +1,18 @@
-"""Texts and severities of messages by registry: FalconWeb's own, Fabric, platform, service."""
+"""Texts and severities of messages by registry: FalconWeb's own, those of a fabric, platform, service."""
 
 from __future__ import annotations
 
-from typing import Final, Literal
-
 from core.language import gettext_noop as _  # translated where a reader asks for it
-
-SeverityName = Literal["OK", "Warning", "Critical"]
-# Severity, explanation, advice.
-MessageText = tuple[SeverityName, str, str]
-
-OK: Final[SeverityName] = "OK"
-WARNING: Final[SeverityName] = "Warning"
-CRITICAL: Final[SeverityName] = "Critical"
+from telemetry.events.fabric_messages import (
+    ACCELERATOR_FABRIC,
+    CRITICAL,
+    FABRIC,
+    LINKS,
+    OK,
+    RESEAT,
+    WARNING,
+    MessageText,
+)
 
 SITE: dict[str, MessageText] = {
     "OperationBegun": (OK, _("A change of hardware began: attach, detach, move, or a setting."), ""),
@@ -91,117 +91,8 @@ SITE: dict[str, MessageText] = {
     "AlertResolved": (OK, _("The condition of an alert is no longer met."), ""),
 }
 
-RESEAT = _("Check the cable or card of that port; reseat it, or replace it.")
-LINKS = _("Open the port: its link and error counters show since when.")
 COOLING = _("Check the fans, the air in front of the chassis, and the load of its devices.")
 
-
-def _both_directions(
-    name: str, severity: SeverityName, sentences: tuple[str, str, str], advice: str
-) -> dict[str, MessageText]:
-    """Return a message of links for each direction that the Fabric registry distinguishes: host, device, switches."""
-    directions = ("Upstream", "Downstream", "Interswitch")
-    return {
-        f"{direction}{name}": (severity, sentence, advice)
-        for direction, sentence in zip(directions, sentences, strict=True)
-    }
-
-
-FABRIC: dict[str, MessageText] = {
-    **_both_directions(
-        "LinkEstablished",
-        OK,
-        (
-            _("A link came up. It is a link towards a host."),
-            _("A link came up. It is a link towards a device."),
-            _("A link came up. It is a link between two switches."),
-        ),
-        "",
-    ),
-    **_both_directions(
-        "LinkDropped",
-        CRITICAL,
-        (
-            _("A link went down. It is a link towards a host."),
-            _("A link went down. It is a link towards a device."),
-            _("A link went down. It is a link between two switches."),
-        ),
-        RESEAT,
-    ),
-    **_both_directions(
-        "LinkDegraded",
-        WARNING,
-        (
-            _("A link is up with less width or speed than both of its ends support. It is a link towards a host."),
-            _("A link is up with less width or speed than both of its ends support. It is a link towards a device."),
-            _(
-                "A link is up with less width or speed than both of its ends support. "
-                "It is a link between two switches."
-            ),
-        ),
-        RESEAT,
-    ),
-    **_both_directions(
-        "LinkFlapDetected",
-        WARNING,
-        (
-            _("A link goes down and up repeatedly. It is a link towards a host."),
-            _("A link goes down and up repeatedly. It is a link towards a device."),
-            _("A link goes down and up repeatedly. It is a link between two switches."),
-        ),
-        RESEAT,
-    ),
-    **_both_directions(
-        "LinkFlapDisabled",
-        CRITICAL,
-        (
-            _("A link went down so often that it was switched off. It is a link towards a host."),
-            _("A link went down so often that it was switched off. It is a link towards a device."),
-            _("A link went down so often that it was switched off. It is a link between two switches."),
-        ),
-        RESEAT,
-    ),
-    "MaxFrameSizeExceeded": (WARNING, _("A port received a frame larger than its limit and dropped it."), ""),
-    "PortManuallyEnabled": (OK, _("A port was enabled manually."), ""),
-    "PortManuallyDisabled": (WARNING, _("A port was disabled manually."), _("Enable it again where it is needed.")),
-    "PortAutomaticallyEnabled": (OK, _("A port was enabled automatically."), ""),
-    "PortAutomaticallyDisabled": (
-        CRITICAL,
-        _("A port was disabled automatically, such as after too many errors."),
-        LINKS,
-    ),
-    "PortDown": (CRITICAL, _("A port is down."), LINKS),
-    "PortDegraded": (WARNING, _("A port works worse than it should."), LINKS),
-    "PortReset": (OK, _("A port was reset."), ""),
-    "CableInserted": (OK, _("A cable was inserted into a port."), ""),
-    "CableRemoved": (WARNING, _("A cable was removed from a port, or has no contact."), RESEAT),
-    "CableFailed": (CRITICAL, _("A cable has failed."), _("Replace the cable.")),
-    "SwitchInsertionDetected": (OK, _("A switch appeared in the fabric."), ""),
-    "SwitchRemovalDetected": (CRITICAL, _("A switch is no longer in the fabric."), _("Check its power and seat.")),
-    "MediaControllerAdded": (OK, _("A media controller appeared in the fabric."), ""),
-    "MediaControllerModified": (OK, _("A media controller was changed."), ""),
-    "MediaControllerRemoved": (WARNING, _("A media controller is no longer in the fabric."), ""),
-    "AddressPoolAdded": (OK, _("An address pool was added to the fabric."), ""),
-    "AddressPoolModified": (OK, _("An address pool of the fabric was changed."), ""),
-    "AddressPoolRemoved": (OK, _("An address pool was removed from the fabric."), ""),
-    "ZoneAdded": (OK, _("A zone was added: a group of endpoints that reach each other."), ""),
-    "ZoneModified": (OK, _("The members of a zone changed: a device was attached to a host port or detached."), ""),
-    "ZoneRemoved": (OK, _("A zone was removed."), ""),
-    "EndpointAdded": (OK, _("An endpoint appeared: a host port or a device of the fabric."), ""),
-    "EndpointModified": (OK, _("An endpoint of the fabric was changed."), ""),
-    "EndpointRemoved": (WARNING, _("An endpoint is no longer in the fabric."), ""),
-    "ConnectionAdded": (OK, _("A connection between endpoints was added."), ""),
-    "ConnectionModified": (OK, _("A connection between endpoints was changed."), ""),
-    "ConnectionRemoved": (OK, _("A connection between endpoints was removed."), ""),
-    "DegradedDownstreamLinkEstablished": (
-        WARNING,
-        _("A link to a device came up below what both ends support."),
-        RESEAT,
-    ),
-    "DegradedUpstreamLinkEstablished": (WARNING, _("A link to a host came up below what both ends support."), RESEAT),
-    "DegradedInterswitchLinkEstablished": (WARNING, _("A link between switches came up below its best."), RESEAT),
-    "UpstreamLinkDegradedOnHost": (WARNING, _("A link towards a host is below its best."), RESEAT),
-}
 
 PLATFORM: dict[str, MessageText] = {
     "PCIeLinkDown": (CRITICAL, _("A PCIe link is down."), RESEAT),
@@ -474,6 +365,7 @@ BMC: dict[str, MessageText] = {
 REGISTRIES: dict[str, dict[str, MessageText]] = {
     "FalconWeb": SITE,
     "Fabric": FABRIC,
+    "AcceleratorFabric": ACCELERATOR_FABRIC,
     "Platform": PLATFORM,
     "SensorEvent": SENSOR,
     "Sensor": SENSOR,

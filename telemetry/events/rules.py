@@ -21,7 +21,8 @@ from datetime import datetime, timedelta
 
 from fabric.bmc.events import parse_timestamp
 from fabric.bmc.types import RedfishEvent as Record
-from telemetry.events.message_registries import OK, REGISTRIES, SeverityName
+from telemetry.events.fabric_messages import OK, SAME_EVENTS, SeverityName
+from telemetry.events.message_registries import REGISTRIES
 
 # Spellings of severities: of older schemas and of syslog, case-insensitive.
 SEVERITY_SPELLINGS = {
@@ -52,10 +53,20 @@ MESSAGE_CATALOGUE = {
     for key, words in messages.items()
 }
 _BY_FOLDED_NAME = {name.casefold(): message for name, message in MESSAGE_CATALOGUE.items()}
+_SAME_EVENTS = {name.casefold(): same for name, same in SAME_EVENTS.items()}
 
 
 def message_name(message_id: str) -> str:
-    """Return a message's name without its version: 'Fabric.1.0.LinkDropped' is 'Fabric.LinkDropped'."""
+    """Return the name of a message in the one vocabulary of the site: without its version, DMTF's name for OCP's.
+
+    'Fabric.1.0.CableRemoved' and 'AcceleratorFabric.1.0.0.CableRemoved' are 'Fabric.CableRemoved'; unknown ones stay.
+    """
+    name = _unversioned(message_id)
+    same = _SAME_EVENTS.get(name.casefold())
+    return same.name if same else name
+
+
+def _unversioned(message_id: str) -> str:
     parts = message_id.strip().split(".")
     return ".".join(part for index, part in enumerate(parts) if index in {0, len(parts) - 1} or not part.isdecimal())
 
@@ -66,9 +77,13 @@ def find_message(message_id: str) -> EventMessage | None:
 
 
 def event_severity(told: str, message_id: str) -> SeverityName:
-    """Return the severity of an event: the BMC's, else the catalogue's, else OK."""
+    """Return the severity of an event: the BMC's, else the catalogue's, else OK.
+
+    A BMC that only repeats what its registry says of an event has not judged it: registries differ, the event does not.
+    """
     spelled = SEVERITY_SPELLINGS.get("".join(told.split()).casefold())
-    if spelled is not None:
+    same = _SAME_EVENTS.get(_unversioned(message_id).casefold())
+    if spelled is not None and (same is None or spelled != same.own_severity):
         return spelled
     known = find_message(message_id)
     return known.severity if known else OK
@@ -170,6 +185,6 @@ def _time_of(record: Record) -> str:
 
 def _digest(time: str, record: Record) -> int:
     # Not the text: some BMCs format message and arguments differently in the log and in the stream.
-    content = (message_name(record.message_id), *record.arguments) if record.message_id else ("", record.message)
+    content = (_unversioned(record.message_id), *record.arguments) if record.message_id else ("", record.message)
     digest = hashlib.blake2b("\0".join((time, *content)).encode(errors="replace"), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

@@ -7,7 +7,7 @@ one: where the history has no tenant, only administrators see the event.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -23,6 +23,8 @@ from fabric.leases.models import Tenure
 
 # Where the start of the current state is not recorded, it is assumed to be at least this old.
 JUST_NOW: Final = timedelta(minutes=2)
+# The registries whose messages name a part of the fabric, and its port, in their arguments.
+FABRIC_MESSAGES: Final = ("Fabric.", "AcceleratorFabric.")
 
 
 class DeviceStays:
@@ -195,6 +197,19 @@ class ChassisSubjects:
             if found is not None:
                 return found
         return self._whole
+
+    def named(self, message: str, arguments: Sequence[str], at: datetime) -> str:
+        """Return the URI of the part, or of its port, that the arguments of a message name by Id; '' if unclear."""
+        if not message.startswith(FABRIC_MESSAGES) or not arguments:
+            return ""
+        # Before the names, a message of a rate has the rate and its threshold.
+        owner, *port = arguments[-2:] if message.startswith("AcceleratorFabric.") else arguments[:2]
+        for tail in (f"/{owner}/Ports/{''.join(port)}", f"/{owner}"):
+            uris = (uri for uri in (*self._by_uri, *self._shared_resources) if uri.endswith(tail))
+            found = {subject: uri for uri in uris if (subject := self._find(uri, at)) is not None}
+            if len(found) == 1:
+                return found.popitem()[1]
+        return ""
 
     def _find(self, uri: str, at: datetime) -> EventSubject | None:
         if (record := self._by_uri.get(uri)) is not None:
