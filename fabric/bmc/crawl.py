@@ -24,7 +24,7 @@ from fabric.bmc.errors import (
     TimedOut,
     Unreachable,
 )
-from fabric.bmc.transport import BmcResponse
+from fabric.bmc.transport import BmcResponse, error_sentence
 from fabric.bmc.types import InventoryProblem, ProblemKind
 from fabric.bmc.values import (
     NON_INVENTORY_SEGMENTS,
@@ -201,6 +201,8 @@ class Crawl:
         self.digests[uri] = 0
         answer = await self._bmc.get(uri)
         self.digests[uri] = answer.digest
+        if not is_resource(answer.body):
+            raise not_a_resource(uri, answer)
         return answer
 
     async def _get(self, uri: str) -> BmcResponse:
@@ -302,6 +304,18 @@ def expand_query(root: JsonObject) -> str:
         return ""
     how = "." if offered.get("NoLinks") is True else "*"
     return f"$expand={how}($levels=1)" if offered.get("Levels") is True else f"$expand={how}"
+
+
+def is_resource(body: JsonObject) -> bool:
+    """Return whether a body has properties of a resource, and not only those of an error."""
+    return any(name != "error" and name[:1] != "@" for name in body) or ("@odata.type" in body and "error" not in body)
+
+
+def not_a_resource(uri: str, answer: BmcResponse) -> Malformed:
+    """Return the error for an answer of success that has no resource."""
+    if reason := error_sentence(answer.body):
+        return Malformed(f"{uri} answered {answer.status}, but with an error: {reason}", answered=answer.status)
+    return Malformed(f"{uri} answered {answer.status} without a resource.", answered=answer.status)
 
 
 def is_embedded(member: Any) -> bool:

@@ -265,13 +265,14 @@ def read_zone(found: CrawledResource) -> RedfishZone:
 def read_endpoint(found: CrawledResource, relations: ResourceRelations) -> RedfishEndpoint:
     """Return an endpoint with its entities, ports and zones."""
     entities = objects(found.body, "ConnectedEntities")
-    first: JsonObject = entities[0] if entities else {}
+    host = next((entity for entity in entities if relations.is_host_end(entity)), None)
+    first: JsonObject = host or (entities[0] if entities else {})
     return RedfishEndpoint(
         **common_properties(found.uri, found.body),
         fabric_uri=found.uri.rpartition("/Endpoints/")[0],
         etag=found.etag,
         protocol=text(found.body, "EndpointProtocol"),
-        role=text(first, "EntityRole"),
+        role="Initiator" if host is not None else text(first, "EntityRole"),
         entity_type=text(first, "EntityType"),
         entity_uris=tuple(uri for entity in entities if (uri := link(entity, "EntityLink"))),
         port_uris=relations.ports_of_endpoint[found.uri],

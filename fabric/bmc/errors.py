@@ -40,14 +40,18 @@ class TimedOut(BmcError):
 
 
 class CertificateRejected(BmcError):
-    """The certificate is not the expected one; `found` is the SHA-256 fingerprint that the BMC showed, or ''."""
+    """The certificate is not accepted; `found` is the SHA-256 fingerprint that the BMC showed, or ''.
+
+    `expired_on` is the date (ISO 8601) of an expired one.
+    """
 
     code = "bmc_certificate"
 
-    def __init__(self, sentence: str, *, expected: str = "", found: str = "") -> None:
+    def __init__(self, sentence: str, *, expected: str = "", found: str = "", expired_on: str = "") -> None:
         super().__init__(sentence, expected_fingerprint=expected, found_fingerprint=found)
         self.expected = expected
         self.found = found
+        self.expired_on = expired_on
 
 
 class SignInRefused(BmcError):

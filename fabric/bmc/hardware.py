@@ -236,9 +236,19 @@ def _memory_bytes(processors: list[CrawledResource]) -> int | None:
 
 
 def device_kind(relations: ResourceRelations, uri: str) -> DeviceKind:
-    """Return the kind of a device from its processors, its functions' classes and linked resources."""
-    if any(text(found.body, "ProcessorType") == "GPU" for found in relations.of_device(uri, "Processor")):
+    """Return the kind of a device: from the resources that represent it, else from its functions' classes.
+
+    Some services have the same class code, a placeholder, on every function.
+    """
+    processors = {text(found.body, "ProcessorType") for found in relations.of_device(uri, "Processor")}
+    if "GPU" in processors:
         return DeviceKind.GPU
+    if any(text(found.body, "Protocol") == "NVMe" for found in relations.of_device(uri, "Drive")):
+        return DeviceKind.NVME
+    if relations.of_device(uri, "NetworkAdapter"):
+        return DeviceKind.NIC
+    if any(processors) or relations.of_device(uri, "Memory"):
+        return DeviceKind.CUSTOM
     functions = relations.functions_of(uri)
     classes = {class_and_subclass(function.body) for function in functions}
     names = {text(function.body, "DeviceClass") for function in functions}
@@ -246,11 +256,8 @@ def device_kind(relations: ResourceRelations, uri: str) -> DeviceKind:
         return DeviceKind.GPU
     if (0x01, 0x08) in classes or (not any(classes) and "MassStorageController" in names):
         return DeviceKind.NVME
-    if any(text(found.body, "Protocol") == "NVMe" for found in relations.of_device(uri, "Drive")):
-        return DeviceKind.NVME
-    if any(major == 0x02 for major, _ in classes) or "NetworkController" in names:
-        return DeviceKind.NIC
-    return DeviceKind.NIC if relations.of_device(uri, "NetworkAdapter") else DeviceKind.CUSTOM
+    is_nic = any(major == 0x02 for major, _ in classes) or "NetworkController" in names
+    return DeviceKind.NIC if is_nic else DeviceKind.CUSTOM
 
 
 def class_and_subclass(function: JsonObject) -> tuple[int, int]:
@@ -305,6 +312,7 @@ def read_port(found: CrawledResource, relations: ResourceRelations) -> RedfishPo
         endpoint_uris=relations.endpoints_at[found.uri],
         device_uris=relations.devices_at[found.uri],
         metrics_uri=link(body, "Metrics"),
+        far_end=relations.far_end_of(found),
     )
 
 

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping
 
 from core.text import natural_key
 from fabric.bmc.crawl import CrawledResource
-from fabric.bmc.values import JsonObject, link, links, objects, text
+from fabric.bmc.values import JsonObject, link, links, objects, paths_above, text
 
 # The links of a resource block, and where each target may link to a resource of a PCIe device in turn.
 BLOCK_PARTS = ("Processors", "Drives", "NetworkInterfaces", "EthernetInterfaces", "Storage", "SimpleStorage", "Memory")
+# Types of an endpoint's entity at the host's end of a path.
+HOST_ENTITIES = frozenset({"RootComplex", "StorageInitiator"})
 # Kinds of resources that represent a PCIe device.
 DEVICE_PART_TYPES = (
     "Processor",
@@ -20,6 +22,9 @@ DEVICE_PART_TYPES = (
     "StorageController",
     "FabricAdapter",
     "GraphicsController",
+    "Memory",
+    "MemoryChunks",
+    "MediaController",
 )
 
 
@@ -94,8 +99,8 @@ class ResourceRelations:
         body = each.body
         yield from links(body, "Links", "PCIeDevice")
         yield from links(body, "Links", "PCIeDevices")
-        for function in links(body, "Links", "PCIeFunctions"):
-            yield self._above(function, "PCIeDevice")
+        for part in (*links(body, "Links", "PCIeFunctions"), *links(body, "Links", "CXLLogicalDevices")):
+            yield self._above(part, "PCIeDevice")
         for controller in (*objects(body, "Controllers"), *objects(body, "StorageControllers")):
             yield from links(controller, "Links", "PCIeDevices")
 
@@ -156,12 +161,14 @@ class ResourceRelations:
                     self._devices_in[each.uri].add(device)
 
     def _assign_endpoint(self, endpoint: str, entity: str) -> None:
-        """Assign an endpoint to the device that its entity is, or is a part of."""
-        device = self._device_of.get(entity)
-        above = entity
-        while not device and above.count("/") > 3:
-            above = above.rpartition("/")[0]
-            device = self._device_of.get(above)
+        """Assign an endpoint to the device that its entity is, is a part of, or links; a chassis to its only device."""
+        device = next((self._device_of[uri] for uri in paths_above(entity) if uri in self._device_of), "")
+        if not device and entity in self._found:
+            inside = set(self._devices_named_by(self._found[entity])) & self._device_of.keys()
+            if self.is_kind(entity, "Chassis"):
+                inside |= {uri for uri in self._device_of if uri.startswith(f"{entity}/PCIeDevices/")}
+            devices = {self._device_of[uri] for uri in inside}
+            device = devices.pop() if len(devices) == 1 else ""
         if device:
             self._endpoints_of[device].add(endpoint)
 
@@ -173,13 +180,21 @@ class ResourceRelations:
     def _on_switch(self, port: str) -> bool:
         return bool(self._above(port, "Switch"))
 
+    def is_host_end(self, entity: JsonObject) -> bool:
+        """Return whether an entity of an endpoint is the host's end, whose role the service may leave out."""
+        if role := text(entity, "EntityRole"):
+            return role == "Initiator"
+        uri = link(entity, "EntityLink")
+        is_cpu = self.is_kind(uri, "Processor") and text(self._found[uri].body, "ProcessorType") == "CPU"
+        return (
+            text(entity, "EntityType") in HOST_ENTITIES
+            or self.is_kind(uri, "ComputerSystem")
+            or (is_cpu and bool(self._above(uri, "ComputerSystem")))
+        )
+
     def _above(self, uri: str, kind: str) -> str:
         """Return the nearest resource of a kind on the path to this one, '' where there is none."""
-        while uri.count("/") > 3:
-            uri = uri.rpartition("/")[0]
-            if self.is_kind(uri, kind):
-                return uri
-        return ""
+        return next((above for above in paths_above(uri.rpartition("/")[0]) if self.is_kind(above, kind)), "")
 
     def is_kind(self, uri: str, kind: str) -> bool:
         """Return whether a resource was found and is of a kind."""
@@ -205,6 +220,20 @@ class ResourceRelations:
         """Return the one switch port with the same label as a slot, or ''; an empty slot is linked by nothing else."""
         ports = self._ports_labelled.get(label, ()) if label else ()
         return next(iter(ports)) if len(ports) == 1 else ""
+
+    def far_end_of(self, port: CrawledResource) -> str:
+        """Return the names of the switch and its port at the other end of a switch port's link, or ''."""
+        if not self._on_switch(port.uri):
+            return ""
+        for name in ("ConnectedSwitchPorts", "ConnectedPorts", "ConnectedSwitches"):
+            for uri in links(port.body, "Links", name):
+                switch = uri if self.is_kind(uri, "Switch") else self._above(uri, "Switch")
+                if switch:
+                    bodies = [
+                        (end, self._found[end].body) for end in dict.fromkeys((switch, uri)) if end in self._found
+                    ]
+                    return ", ".join(text(body, "Name") or end.rsplit("/", 1)[-1] for end, body in bodies)
+        return ""
 
     def port_of_metrics(self, metrics: str) -> str:
         """Return the port of these counters, or ''."""

@@ -11,12 +11,14 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from weakref import WeakValueDictionary
 
 import aiohttp
 import msgspec
 from aiohttp.connector import AddrInfoType
+from cryptography import x509
 from yarl import URL
 
 from core.addresses import refusal_reason
@@ -219,14 +221,19 @@ class Transport:
 
     async def _untrusted(self, reason: Exception) -> CertificateRejected:
         try:
-            found = await read_fingerprint(self.host, self.origin.port or 443, timeout=CONNECT_SECONDS)
+            shown = await read_certificate(self.host, self.origin.port or 443, timeout=CONNECT_SECONDS)
         except (OSError, TimeoutError):
-            found = ""
+            shown = b""
+        found = fingerprint_of(shown) if shown else ""
+        its = f" Its SHA-256 fingerprint is {found}." if found else ""
+        # Whatever else is wrong with it: a new certificate is needed first.
+        if end := expiry_of(shown):
+            sentence = f"The certificate of {self.host} expired on {end:%Y-%m-%d}.{its}"
+            return CertificateRejected(sentence, found=found, expired_on=end.date().isoformat())
         whose = "the given CA" if self._trust.ca_pem else "this system's CAs"
         detail = getattr(reason, "verify_message", "") or "it cannot be verified"
-        shown = f" Its SHA-256 fingerprint is {found}." if found else ""
         return CertificateRejected(
-            f"The certificate of {self.host} is not trusted by {whose}: {detail}.{shown}", found=found
+            f"The certificate of {self.host} is not trusted by {whose}: {detail}.{its}", found=found
         )
 
 
@@ -268,8 +275,8 @@ def client_tls(trust: CertificateTrust) -> ssl.SSLContext | aiohttp.Fingerprint:
     return context
 
 
-async def read_fingerprint(host: str, port: int, *, timeout: float = 5.0) -> str:
-    """Return the SHA-256 fingerprint of a server's certificate, for users to compare.
+async def read_certificate(host: str, port: int, *, timeout: float = 5.0) -> bytes:
+    """Return a server's certificate (DER), for users to compare its fingerprint.
 
     Only the handshake takes place, so nothing depends on its trust. Raises OSError or TimeoutError where there is none.
     """
@@ -287,7 +294,21 @@ async def read_fingerprint(host: str, port: int, *, timeout: float = 5.0) -> str
             writer.close()
     if certificate is None:
         raise ConnectionError("the server showed no certificate")
+    return certificate
+
+
+def fingerprint_of(certificate: bytes) -> str:
+    """Return the SHA-256 fingerprint of a certificate (DER)."""
     return format_fingerprint(hashlib.sha256(certificate).digest())
+
+
+def expiry_of(certificate: bytes) -> datetime | None:
+    """Return when a certificate (DER) expired; None where it has not, or cannot be read."""
+    try:
+        end = x509.load_der_x509_certificate(certificate).not_valid_after_utc
+    except ValueError:
+        return None
+    return end if end < datetime.now(UTC) else None
 
 
 MAX_SENTENCE_LENGTH = 500

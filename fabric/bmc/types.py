@@ -186,6 +186,7 @@ class RedfishPort(RedfishResource, frozen=True, kw_only=True):
     endpoint_uris: tuple[str, ...] = ()
     device_uris: tuple[str, ...] = ()
     metrics_uri: str = ""
+    far_end: str = ""  # of a link to another switch: the names of that switch and its port
 
 
 class RedfishPortMetrics(RedfishResource, frozen=True, kw_only=True):

@@ -90,6 +90,13 @@ def normalize_uri(link: str) -> str:
     return link.split("#", 1)[0].rstrip("/")
 
 
+def paths_above(uri: str) -> Iterator[str]:
+    """Yield a resource and those above it on its path, nearest first."""
+    while uri.count("/") > 3:
+        yield uri
+        uri = uri.rpartition("/")[0]
+
+
 def link(body: JsonObject, *path: str) -> str:
     """Return the target of the reference at a path, '' where there is none."""
     value = value_at(body, *path, "@odata.id")

@@ -36,6 +36,14 @@ class ChassisForm(forms.Form):
             "With http:// anyone on the network path can read name and password, and change the traffic."
         ),
     )
+    shares_uuid = forms.BooleanField(
+        label=gettext_lazy("It is another chassis, although its UUID is the same"),
+        required=False,
+        help_text=gettext_lazy(
+            "Some services have the UUID of a published example. Confirm it only if you know both chassis: one that "
+            "is managed twice is planned twice."
+        ),
+    )
     username = forms.CharField(
         label=gettext_lazy("Name to sign in with"),
         max_length=100,
@@ -82,7 +90,9 @@ class ChassisForm(forms.Form):
         """Return the form of a chassis or a new one, with the typed values if any; the password is never in it."""
         initial: dict[str, Any] = {}
         if chassis is not None:
-            initial = model_to_dict(chassis, ["name", "url", "username", "fingerprint", "ca_pem", "enabled"])
+            initial = model_to_dict(
+                chassis, ["name", "url", "username", "fingerprint", "ca_pem", "enabled", "shares_uuid"]
+            )
             # An address without encryption was confirmed when it was entered.
             initial["allow_http"] = chassis.url.startswith("http://")
         form = cls(None if typed is None else _without_userinfo(typed), initial=initial)

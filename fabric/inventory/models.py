@@ -42,6 +42,7 @@ class Chassis(models.Model):
 
     uri = models.CharField(max_length=300, blank=True)
     uuid = models.CharField(max_length=64, blank=True)
+    shares_uuid = models.BooleanField(default=False)  # confirmed to be another chassis than those with the same UUID
     manufacturer = models.CharField(max_length=200, blank=True)
     model = models.CharField(max_length=200, blank=True)
     serial_number = models.CharField(max_length=200, blank=True)
@@ -200,6 +201,7 @@ class Port(Approvable):
     speed_gbps = models.FloatField(null=True)
     max_speed_gbps = models.FloatField(null=True)
     metrics_uri = models.CharField(max_length=400, blank=True)
+    far_end = models.CharField(max_length=200, blank=True)  # of a link to another switch: its switch and port
     errors = models.JSONField(default=dict)  # PCIeErrors counters of the newest walk
     errors_reset_at = models.DateTimeField(null=True, editable=False)  # when FalconWeb last set them to zero
     approved_type = models.CharField(max_length=50, blank=True, editable=False)
@@ -255,7 +257,10 @@ class Slot(Part):
 
 
 class Device(Approvable):
-    """A PCIe device. `host_port` is where the BMC says it is attached; None: attached to no host."""
+    """A PCIe device. `host_port` is where the BMC says it is attached; None: attached to no host.
+
+    `other_host_ports` are the others of a device that the BMC has in several zones.
+    """
 
     class Kind(models.TextChoices):
         """The kind of a device."""
@@ -269,6 +274,7 @@ class Device(Approvable):
 
     slot = models.OneToOneField(Slot, null=True, on_delete=models.SET_NULL, related_name="device")
     host_port = models.ForeignKey(HostPort, null=True, on_delete=models.SET_NULL, related_name="devices")
+    other_host_ports = models.ManyToManyField(HostPort, editable=False, related_name="other_devices")
     tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.SET_NULL, related_name="devices")
     tenant_since = models.DateTimeField(null=True, editable=False)  # older readings are another tenant's
     kind = models.CharField(max_length=10, choices=Kind, default=Kind.CUSTOM)

@@ -253,7 +253,7 @@ def counter_baselines(person: User, chassis: Collection[int]) -> Mapping[int, Co
 
 def same_hardware(row: Chassis) -> list[Chassis]:
     """Return the other chassis with the same hardware, by their UUID or by manufacturer, model and serial number."""
-    same = uuid_query(row.uuid)
+    same = Q(pk=None) if row.shares_uuid else uuid_query(row.uuid) & Q(shares_uuid=False)
     if row.serial_number:
         same |= Q(serial_number=row.serial_number, manufacturer=row.manufacturer, model=row.model)
     return list(Chassis.objects.filter(same).exclude(pk=row.pk).order_by(natural("name")))

@@ -32,6 +32,7 @@ from fabric.bmc.errors import (
     BmcError,
     CertificateRejected,
     ForeignLink,
+    Malformed,
     RequestRefused,
     ServerFault,
     SignInRefused,
@@ -41,7 +42,7 @@ from fabric.bmc.errors import (
 )
 from fabric.bmc.transport import client_tls, format_fingerprint, parse_fingerprint, parse_origin
 from fabric.bmc.types import BmcAddress, CertificateTrust
-from fabric.bmc.values import text
+from fabric.bmc.values import JsonObject, text
 from fabric.inventory.locks import lock_chassis, lock_parts, lock_tenants
 from fabric.inventory.models import Chassis, Device, Host, HostPort
 from fabric.inventory.selectors import uuid_query
@@ -94,11 +95,13 @@ def chassis_add(
     ca_pem: str = "",
     fingerprint: str = "",
     enabled: bool = True,
+    shares_uuid: bool = False,
     allow_http: bool = False,
 ) -> Chassis:
     """Add a chassis; it is polled within a second.
 
-    `allow_http` confirms an address without encryption. Raises Forbidden, and Invalid as `chassis_probe` does.
+    `allow_http` confirms an address without encryption, `shares_uuid` another chassis than that with its UUID.
+    Raises Forbidden, and Invalid as `chassis_probe` does.
     """
     with attempt(Action.CHASSIS_ADD, actor=person, target=Target("chassis", name=name)) as act:
         _require_administrator(person)
@@ -109,6 +112,7 @@ def chassis_add(
             ca_pem=_clean_pem(ca_pem),
             fingerprint=_clean_fingerprint(fingerprint),
             enabled=enabled,
+            shares_uuid=shares_uuid,
         )
         _check_password(chassis.username, password)
         _check_duplicates(chassis)
@@ -138,6 +142,7 @@ def chassis_edit(
     ca_pem: str | None = None,
     fingerprint: str | None = None,
     enabled: bool | None = None,
+    shares_uuid: bool | None = None,
     allow_http: bool = False,
 ) -> Chassis:
     """Change the given fields and keep the rest; None as the password keeps the stored one.
@@ -160,6 +165,7 @@ def chassis_edit(
             ca_pem=None if ca_pem is None else _clean_pem(ca_pem),
             fingerprint=None if fingerprint is None else _clean_fingerprint(fingerprint),
             enabled=enabled,
+            shares_uuid=shares_uuid,
         )
         _check_duplicates(row)
         if password is not None or (row.url, row.username, row.ca_pem, row.fingerprint) != before:
@@ -246,16 +252,32 @@ def chassis_remove(*, person: User, chassis: Chassis) -> None:
 async def _read_service_identity(address: BmcAddress) -> ServiceIdentity:
     async with asyncio.timeout(PROBE_SECONDS), BmcClient(address, timeout=REQUEST_SECONDS, at_a_time=1) as bmc:
         root = (await bmc.service_root()).body
-        # The root needs no authentication: only a resource behind it shows whether the credentials are accepted.
-        for name in ("Chassis", "Managers", "Systems"):
-            if uri := text(root, name, "@odata.id"):
-                await bmc.get(uri)
-                break
+        await _check_account(bmc, root)
     return ServiceIdentity(
         uuid=text(root, "UUID")[:64],
         product=text(root, "Product")[:200],
         redfish_version=text(root, "RedfishVersion")[:50],
     )
+
+
+async def _check_account(bmc: BmcClient, root: JsonObject) -> None:
+    """Read a resource behind the root, which needs no authentication: it shows whether the account is accepted.
+
+    Raises the first error where none can be read: one dead link says nothing about the service.
+    """
+    failure: BmcError | None = None
+    for name in ("Chassis", "Managers", "Systems"):
+        if uri := text(root, name, "@odata.id"):
+            try:
+                await bmc.get(uri)
+            except (RequestRefused, ServerFault, Malformed, ForeignLink) as error:
+                if error.answered in {401, 403}:
+                    raise
+                failure = failure or error
+            else:
+                return
+    if failure is not None:
+        raise failure
 
 
 def _raise_probe_error(error: BmcError, address: BmcAddress) -> NoReturn:
@@ -267,6 +289,9 @@ def _raise_probe_error(error: BmcError, address: BmcAddress) -> NoReturn:
                 "fingerprint",
                 _("{host} shows a certificate with another fingerprint than this one.", host=host),
             )
+        elif error.expired_on:
+            field = "ca_pem" if address.trust.ca_pem else "fingerprint"
+            sentence = _("The certificate of {host} expired on {date}.", host=host, date=error.expired_on)
         elif address.trust.ca_pem:
             field, sentence = "ca_pem", _("The certificate of {host} is not trusted by this CA.", host=host)
         else:
@@ -307,6 +332,7 @@ def _audit_values(row: Chassis) -> dict[str, object]:
     return {
         "name": row.name, "address": row.url, "account": row.username, "password kept": bool(row.password_encrypted),
         "fingerprint": row.fingerprint, "CA of its own": bool(row.ca_pem), "polled": row.enabled,
+        "shares its UUID": row.shares_uuid,
     }  # fmt: skip
 
 
@@ -342,13 +368,18 @@ def _check_duplicates(row: Chassis) -> None:
 
 
 def _check_same_hardware(row: Chassis, probe: ServiceIdentity) -> None:
-    """Refuse a chassis that exists already at another address: two would plan on the same hardware."""
+    """Refuse a chassis that exists already at another address: two would plan on the same hardware.
+
+    Some services have the UUID of a published example: an administrator may confirm that.
+    """
+    if row.shares_uuid:
+        return
     other = Chassis.objects.exclude(pk=row.pk).filter(uuid_query(probe.uuid)).first()
     if other is not None:
-        _raise_invalid(
-            "url",
-            _("This is {name}, which exists at {url} already: its UUID is the same.", name=other.name, url=other.url),
+        sentence = _(
+            "This is {name}, which exists at {url} already: its UUID is the same.", name=other.name, url=other.url
         )
+        raise Invalid(sentence, errors={"url": sentence}, same_uuid_as=other.name)
 
 
 def _same_origin(one: str, other: str) -> bool:

@@ -17,7 +17,7 @@ from django.utils import timezone
 from core.database import fit_columns, lock_rows, without_nul
 from fabric.bmc import types as wire
 from fabric.bmc.dialects import STATE_ABSENT, dialect_of
-from fabric.bmc.values import trailing_number
+from fabric.bmc.values import paths_above, trailing_number
 from fabric.inventory.labels import device_label
 from fabric.inventory.locks import lock_chassis
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Part, Port, Slot, Switch, Walk
@@ -188,7 +188,10 @@ class _InventoryMirror:
         # The evidence of the dialect may be unreadable for now; the chassis keeps its dialect then.
         self.dialect = dialect_of(inventory.dialect if inventory.dialect_known else chassis.dialect)
         self.zones = self.dialect.host_ports(inventory)
-        self.zone_of = {member: zone.uri for zone in self.zones for member in zone.members}
+        self.zones_of: dict[str, list[str]] = defaultdict(list)
+        for zone in self.zones:
+            for member in zone.members:
+                self.zones_of[member].append(zone.uri)
         self.replacements: list[DeviceReplacement] = []
         # Resources that could not be read for now are not missing, nor are those reached only through them.
         self.unread = {
@@ -236,9 +239,15 @@ class _InventoryMirror:
         self.slots = self._rows(Slot, self._distinct("port", slots))
         hosts = self._hosts()
         self.host_ports = self._rows(HostPort, self._distinct("port", self._host_ports(hosts)))
-        endpoints = dict(Device.objects.filter(chassis=self.chassis).values_list("uri", "endpoint_uri"))
-        devices = {one.uri: self._device(one, endpoints.get(one.uri, "")) for one in found.devices}
+        known = {
+            uri: (endpoint, zone)
+            for uri, endpoint, zone in Device.objects.filter(chassis=self.chassis).values_list(
+                "uri", "endpoint_uri", "host_port__uri"
+            )
+        }
+        devices = {one.uri: self._device(one, *known.get(one.uri, ("", None))) for one in found.devices}
         self.devices = self._rows(Device, self._distinct("slot", devices))
+        self._attach_to_others()
 
     def walked(self) -> MirroredWalk:
         """Return the rows after `write`."""
@@ -372,7 +381,9 @@ class _InventoryMirror:
                 continue
             ports = initiator.port_uris if initiator is not None else ()
             port = next((self.ports[uri] for uri in ports if uri in self.ports), None)
-            host = next((hosts[uri] for uri in zone.system_uris if uri in hosts), None)
+            # The host's end may be a part of the system: one of its processors.
+            above = (system for uri in zone.system_uris for system in paths_above(uri))
+            host = next((hosts[system] for system in above if system in hosts), None)
             if host is None and zone.uri in known and any(self._could_not_be_read(uri) for uri in zone.system_uris):
                 host = known[zone.uri].host
             label = port.port_id if port is not None and port.port_id else zone.id
@@ -390,17 +401,36 @@ class _InventoryMirror:
                 values["label"] = ids[uri]
         return found
 
-    def _device(self, device: wire.RedfishDevice, known_endpoint: str) -> dict[str, Any]:
+    def _attach_to_others(self) -> None:
+        """Store the further host ports of devices that are in several zones."""
+        rows: models.Manager[Any] = Device.other_host_ports.through._default_manager  # noqa: SLF001
+        existing = set(rows.filter(device__chassis=self.chassis).values_list("device", "hostport"))
+        wanted = {
+            (row.pk, self.host_ports[zone].pk)
+            for device in self.inventory.devices
+            if (row := self.devices.get(device.uri)) is not None
+            for name in self.dialect.members_of(device)
+            for zone in self.zones_of.get(name, ())
+            if zone in self.host_ports and self.host_ports[zone].pk != row.host_port_id
+        }
+        # An endpoint that could not be read may still be in a zone.
+        for device, port in existing - wanted if not self.unread else ():
+            rows.filter(device=device, hostport=port).delete()
+        rows.bulk_create(rows.model(device_id=device, hostport_id=port) for device, port in sorted(wanted - existing))
+
+    def _device(self, device: wire.RedfishDevice, known_endpoint: str, known_zone: str | None) -> dict[str, Any]:
         names = self.dialect.members_of(device)
-        endpoint = next((uri for uri in names if uri in self.zone_of), next(iter(names), ""))
+        endpoint = next((uri for uri in names if uri in self.zones_of), next(iter(names), ""))
         if not endpoint and self._may_be(known_endpoint):
             endpoint = known_endpoint
+        zones = self.zones_of.get(endpoint, [])
+        zone = known_zone if known_zone in zones else next(iter(zones), "")
         return _columns(
             Device,
             device,
             name=device.model or device.name,
             slot=self.slots.get(device.slot_uri),
-            host_port=self.host_ports.get(self.zone_of.get(endpoint, "")),
+            host_port=self.host_ports.get(zone),
             endpoint_uri=endpoint,
             processor_uri=next(iter(device.processor_uris), ""),
         )

@@ -52,6 +52,7 @@ def _chassis_form_page(request: HttpRequest, row: Chassis | None) -> HttpRespons
     """Show the form of a chassis, a new one where there is no row, or store it; a password has to be typed again."""
     form = ChassisForm.of(row, request.POST if request.method == "POST" else None)
     found_fingerprint: object = ""
+    asks_uuid = row is not None and row.shares_uuid
     if form.is_valid():
         values: dict[str, Any] = dict(form.cleaned_data)
         # An accepted fingerprint replaces the typed one.
@@ -65,6 +66,7 @@ def _chassis_form_page(request: HttpRequest, row: Chassis | None) -> HttpRespons
         except (Invalid, Conflict) as error:
             add_service_errors(form, error)
             found_fingerprint = error.details.get("found_fingerprint", "")
+            asks_uuid = asks_uuid or "same_uuid_as" in error.details
         else:
             done = _("{name} was added.", name=saved.name) if row is None else _("{name} was saved.", name=saved.name)
             messages.success(request, done)
@@ -73,6 +75,7 @@ def _chassis_form_page(request: HttpRequest, row: Chassis | None) -> HttpRespons
         "form": form,
         "row": row,
         "found_fingerprint": found_fingerprint,
+        "asks_uuid": asks_uuid or bool(request.POST.get("shares_uuid")),
         "password_again": bool(request.POST.get("password")),
     }
     return render(request, "fabric/inventory/chassis_form.html", context)

@@ -95,7 +95,8 @@ NO_KEY = "The stored password cannot be read with the keys that the site has"
 class ChassisSettingsSerializer(StrictSerializer, serializers.Serializer[Any]):
     """How a chassis is reached. `password` is written and never read; leave it out of a change to keep the stored one.
 
-    `password_kept`: whether there is one. `allow_http` confirms an address without encryption.
+    `password_kept`: whether there is one. `allow_http` confirms an address without encryption, `shares_uuid` that it is
+    another chassis than the one with the same UUID.
     """
 
     id = serializers.IntegerField(read_only=True)
@@ -109,6 +110,7 @@ class ChassisSettingsSerializer(StrictSerializer, serializers.Serializer[Any]):
     fingerprint = serializers.CharField(max_length=120, required=False, allow_blank=True)
     ca_pem = serializers.CharField(max_length=MAX_PEM_LENGTH, required=False, allow_blank=True)
     enabled = serializers.BooleanField(required=False)
+    shares_uuid = serializers.BooleanField(required=False)
     allow_http = serializers.BooleanField(required=False, write_only=True)
 
     def get_password_kept(self, row: Chassis) -> bool:

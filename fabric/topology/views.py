@@ -302,6 +302,7 @@ def device(request: HttpRequest, pk: int) -> HttpResponse:
         "device": row,
         "port": port,
         "host_port": seen,
+        "other_host_ports": HostPort.objects.visible_to(person).filter(other_devices=row).select_related("host"),
         "targets": [one for one in ports.select_related("host") if one.pk != (seen.pk if seen else None)],
         "problems": _problems_about(person, [row.chassis_id], subjects, but=NOTICED),
         "operations": operations,
@@ -359,9 +360,15 @@ def host(request: HttpRequest, pk: int) -> HttpResponse:
     )
     devices = (
         Device.objects.visible_to(person)
-        .filter(host_port__in=ports, missing_since=None)
+        .filter(Q(host_port__in=ports) | Q(other_host_ports__in=ports), missing_since=None)
         .select_related("slot__drawer", "slot__port", "chassis", "host_port")
+        .prefetch_related("other_host_ports")
+        .distinct()
     )
+    labels = {one.pk: one.label for one in ports}
+    for one in devices:
+        at = (one.host_port_id, *(other.pk for other in one.other_host_ports.all()))
+        one.labels = ", ".join(labels[pk] for pk in at if pk in labels)
     chassis = []
     for found in dict.fromkeys(one.chassis for one in ports):
         linked = [one for one in ports if one.chassis_id == found.pk and one.port_id]

@@ -270,12 +270,15 @@ def _state_reasons(facts: LinkFacts, now: float) -> Iterator[Reason]:
         yield from _width_reasons(facts)
         yield from _speed_reasons(facts)
         return
-    if facts.idle or facts.busy:
+    if facts.busy:
         return
-    lasts = now - facts.state_since
     if facts.status == "":
         yield Reason("unknown", LinkLevel.UNKNOWN, gettext_noop("The chassis does not report whether the link is up."))
-    elif lasts >= SETTLING_SECONDS and facts.status in {"Training", "Starting"}:
+        return
+    if facts.idle:
+        return
+    lasts = now - facts.state_since
+    if lasts >= SETTLING_SECONDS and facts.status in {"Training", "Starting"}:
         yield Reason(
             "training",
             LinkLevel.DOWN,

@@ -33,6 +33,7 @@ from fabric.operations.models import Operation
 from falconweb.testing.chassis import mirror
 from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import SHARED, serve_mockup
+from tests.bmc.nonsense import ROOT, NonsenseServer, collection, service_root
 
 UNTRUSTED = f"The certificate of 127.0.0.1 is not trusted by this system's CAs. {services.TRUST_HINT}"
 
@@ -78,8 +79,8 @@ def serve(
         server.server_close()
 
 
-def certificate(folder: Path) -> Path:
-    """Write a self-signed certificate of another host, and its key, into one file."""
+def certificate(folder: Path, *, days: int = 1) -> Path:
+    """Write a self-signed certificate of another host, valid for so long, and its key, into one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "elsewhere.example")])
     now = dt.datetime.now(dt.UTC)
@@ -89,8 +90,8 @@ def certificate(folder: Path) -> Path:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
+        .not_valid_before(now - dt.timedelta(days=9))
+        .not_valid_after(now + dt.timedelta(days=days))
         .sign(key, hashes.SHA256())
     )
     encoding = serialization.Encoding.PEM
@@ -339,6 +340,29 @@ def test_a_certificate_of_somebody_else_is_not_trusted(client: Client, tmp_path:
     assert not Chassis.objects.exists()
 
 
+@pytest.mark.parametrize("own_ca", [True, False])
+def test_an_expired_certificate_is_called_expired_also_by_its_own_ca(
+    administrator: User, tmp_path: Path, own_ca: bool
+) -> None:
+    file = certificate(tmp_path, days=-2)
+    ca = file.read_text().partition("-----BEGIN CERTIFICATE-----")
+    on = (dt.datetime.now(dt.UTC) - dt.timedelta(days=2)).date().isoformat()
+    with serve(BODY, tls=file) as url:
+        errors = refused(lambda: add(administrator, url, ca_pem="".join(ca[1:]) if own_ca else ""))
+    assert errors == {"ca_pem" if own_ca else "fingerprint": f"The certificate of 127.0.0.1 expired on {on}."}
+
+
+def test_one_dead_link_does_not_refuse_a_service(administrator: User) -> None:
+    root = service_root(Chassis={"@odata.id": f"{ROOT}/Chassis"}, Systems={"@odata.id": f"{ROOT}/Systems"})
+    with NonsenseServer({ROOT: root, f"{ROOT}/Systems": collection(f"{ROOT}/Systems", "ComputerSystem")}) as server:
+        assert add(administrator, server.url, username="", password="", allow_http=True).pk
+    with NonsenseServer({ROOT: root}) as server:
+        errors = refused(
+            lambda: add(administrator, server.url, name="other", username="", password="", allow_http=True)
+        )
+    assert errors == {"url": "127.0.0.1 answers, but not as a Redfish service."}
+
+
 @pytest.mark.process
 @pytest.mark.skipif(
     not (SHARED / "serve.py").exists(), reason=f"{SHARED} is missing: published mock-ups are served from it"
@@ -471,6 +495,7 @@ def test_the_api_adds_changes_and_removes(client: Client, bmc: SimulatorProcess)
     assert answer.json() == {
         "id": row.pk, "name": "falcon-1", "url": bmc.address, "username": "administrator", "ca_pem": "",
         "password_kept": True, "fingerprint": bmc.fingerprint, "enabled": True,
+        "shares_uuid": False,
     }  # fmt: skip
     kept = client.get(reverse("api:chassis_settings", args=[row.pk]))
     assert kept.json() == answer.json()
@@ -539,6 +564,22 @@ def test_one_and_the_same_bmc_is_followed_once(administrator: User, bmc: Simulat
             person=administrator, chassis=other, url=again, password=bmc.password, fingerprint=bmc.fingerprint
         )
     ) == {"url": same}
+
+
+def test_two_services_with_the_same_sample_uuid_are_managed_once_an_administrator_confirms(client: Client) -> None:
+    root = service_root(UUID="92384634-2938-2342-8820-489239905423")
+    values = {"username": "", "allow_http": "on", "enabled": "on"}
+    address = reverse("fabric:chassis_add")
+    with NonsenseServer({ROOT: root}) as one, NonsenseServer({ROOT: root}) as two:
+        assert "shares_uuid" not in client.get(address).content.decode()
+        assert client.post(address, {**values, "name": "one", "url": one.url}).status_code == 302
+        page = client.post(address, {**values, "name": "two", "url": two.url}).content.decode()
+        assert "its UUID is the same" in page
+        assert 'name="shares_uuid"' in page
+        assert client.post(address, {**values, "name": "two", "url": two.url, "shares_uuid": "on"}).status_code == 302
+    for row in Chassis.objects.all():
+        assert "It is the same as" not in client.get(reverse("fabric:chassis", args=[row.pk])).content.decode()
+    assert sorted(Chassis.objects.values_list("name", "shares_uuid")) == [("one", False), ("two", True)]
 
 
 def test_what_turns_out_to_be_the_same_chassis_is_flagged(client: Client, administrator: User) -> None:

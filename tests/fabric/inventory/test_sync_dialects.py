@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+from django.test import Client
+from django.urls import reverse
 
+from accounts.models import User
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, configure_port, read_zone
 from fabric.bmc.discovery import Discovery
@@ -186,6 +189,43 @@ def test_a_service_that_names_no_root_complex_without_a_cable_keeps_its_host_por
     inventory_apply(chassis=chassis, inventory=msgspec.structs.replace(inventory, endpoints=endpoints))
     port.refresh_from_db()
     assert (port.missing_since, port.host) == (None, None)
+
+
+def test_a_host_whose_end_is_a_processor_of_it_is_found(chassis: Chassis) -> None:
+    inventory, port = last_walk(chassis), host_port_of(chassis, "H1")
+    host = port.host
+    assert host is not None
+    endpoints = tuple(
+        msgspec.structs.replace(each, entity_uris=tuple(f"{uri}/Processors/CPU1" for uri in each.entity_uris))
+        for each in inventory.endpoints
+    )
+    inventory_apply(chassis=chassis, inventory=msgspec.structs.replace(inventory, endpoints=endpoints))
+    port.refresh_from_db()
+    assert port.host == host
+
+
+def test_a_device_in_two_zones_is_shown_at_both(chassis: Chassis, administrator: User, client: Client) -> None:
+    inventory, other = last_walk(chassis), host_port_of(chassis, "H2")
+    row = Device.objects.filter(chassis=chassis, host_port__label="H1").first()
+    assert row is not None
+    shared = tuple(
+        msgspec.structs.replace(zone, endpoint_uris=(*zone.endpoint_uris, row.endpoint_uri))
+        if zone.uri == other.uri
+        else zone
+        for zone in inventory.zones
+    )
+    inventory_apply(chassis=chassis, inventory=msgspec.structs.replace(inventory, zones=shared))
+    row.refresh_from_db()
+    assert row.host_port is not None
+    assert (row.host_port.label, list(row.other_host_ports.all())) == ("H1", [other])
+    client.force_login(administrator)
+    page = client.get(reverse("fabric:device", args=[row.pk])).content.decode()
+    assert "(H1)" in page
+    assert "(H2)" in page
+    assert other.host is not None
+    assert f'/devices/{row.pk}/"' in client.get(reverse("fabric:host", args=[other.host.pk])).content.decode()
+    inventory_apply(chassis=chassis, inventory=inventory)
+    assert not row.other_host_ports.exists()
 
 
 @pytest.mark.usefixtures("simulator")

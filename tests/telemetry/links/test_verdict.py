@@ -37,6 +37,8 @@ CASES: list[tuple[str, dict[str, Any], LinkLevel, set[str]]] = [
     ("a link at its best", {}, HEALTHY, {"fine"}),
     ("what the chassis does not report", {"unknown": "Gone."}, UNKNOWN, {"unknown"}),
     ("no status told", {"status": ""}, UNKNOWN, {"unknown"}),
+    ("no status told of a link that is not in use", {"status": "", "idle": "No host is cabled to it."}, UNKNOWN,
+     {"unknown"}),
     # Width
     ("half the lanes", {"width": 8, "speed_gbps": 128.0}, DEGRADED, {"width"}),
     ("as narrow as the device", {"width": 8, "speed_gbps": 128.0, "device_lanes": 8}, HEALTHY, {"fine"}),
