@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from core.text import natural_key
-from fabric.bmc import hardware, sensors
+from fabric.bmc import components, hardware, sensors
 from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import Crawl, CrawledResource
 from fabric.bmc.dialects import DialectProbe, probe_dialect
@@ -206,6 +206,8 @@ def build_inventory(crawl: Crawl, probe: DialectProbe) -> Inventory:
                 *(fan for each in old for fan in sensors.legacy_fans(each)),
             ]
         ),
+        components=sort_by_uri(components.read_components(found, relations)),
+        metrics=sort_by_uri(components.read_metrics(found)),
         log_services=all_of("LogService", read_log_service),
         problems=tuple(sorted(crawl.problems.values(), key=lambda problem: natural_key(problem.uri))),
     )

@@ -264,15 +264,18 @@ def expected_properties(inventory: Inventory) -> Iterator[str]:
     """
     yield from _sensor_properties(inventory)
     yield from _fan_properties(inventory)
+    for metrics in inventory.metrics:
+        for pointer in metrics.pointers:
+            yield f"{metrics.uri}#/{pointer}"
     for port in inventory.ports:
         for name in PORT_PROPERTIES:
             yield f"{port.uri}#/{name}"
-    for metrics in inventory.port_metrics:
-        for name, value in (("RXBytes", metrics.rx_bytes), ("TXBytes", metrics.tx_bytes)):
+    for counters in inventory.port_metrics:
+        for name, value in (("RXBytes", counters.rx_bytes), ("TXBytes", counters.tx_bytes)):
             if value is not None:
-                yield f"{metrics.uri}#/{name}"
-        for name in metrics.errors:
-            yield f"{metrics.uri}#/PCIeErrors/{name}"
+                yield f"{counters.uri}#/{name}"
+        for name in counters.errors:
+            yield f"{counters.uri}#/PCIeErrors/{name}"
 
 
 def _sensor_properties(inventory: Inventory) -> Iterator[str]:
@@ -343,6 +346,7 @@ async def _expansions(
             *(sensor.uri for sensor in inventory.sensors if "#" not in sensor.uri and not sensor.copy_of),
             *(port.uri for port in inventory.ports),
             *(fan.uri for fan in inventory.fans if "#" not in fan.uri),
+            *(metrics.owner_uri for metrics in inventory.metrics if metrics.pointers),
         )
     )
     found: list[ReadingRequest] = []

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from fabric.bmc.sensors import unit_conversion
 from fabric.bmc.types import Inventory, RedfishSensor
 
 
@@ -67,6 +68,15 @@ BY_PROPERTY = {
     "PowerWatts": (Quantity.POWER, "W"),
     "TemperatureCelsius": (Quantity.TEMPERATURE, "Cel"),
     "EnergykWh": (Quantity.ENERGY, "kW.h"),
+    "EnergyJoules": (Quantity.ENERGY, "J"),
+    "ConsumedPowerWatt": (Quantity.POWER, "W"),
+    "InputPowerWatts": (Quantity.POWER, "W"),
+    "OutputPowerWatts": (Quantity.POWER, "W"),
+    "InputVoltage": (Quantity.VOLTAGE, "V"),
+    "CompositeTemperatureCelsius": (Quantity.TEMPERATURE, "Cel"),
+    "HumidityPercent": (Quantity.OTHER, "%"),
+    "OperatingSpeedMHz": (Quantity.OTHER, "MHz"),
+    "CapacityUtilizationPercent": (Quantity.OTHER, "%"),
     "ReadingVolts": (Quantity.VOLTAGE, "V"),
     "SpeedRPM": (Quantity.FAN_RPM, "{rev}/min"),
     "SpeedPercent": (Quantity.FAN_PERCENT, "%"),
@@ -99,10 +109,20 @@ class SeriesFactory:
         self._fan_of_sensor = {fan.sensor_uri: fan for fan in inventory.fans if fan.sensor_uri}
         self._ports = {port.uri for port in inventory.ports}
         self._port_of_metrics = {metrics.uri: metrics.port_uri for metrics in inventory.port_metrics}
-        self._device_of = {device.uri: device.uri for device in inventory.devices}
+        self._components = {component.uri for component in inventory.components}
+        self._device_of = {
+            component.uri: component.device_uri for component in inventory.components if component.device_uri
+        } | {device.uri: device.uri for device in inventory.devices}
         for device in inventory.devices:
             for uri in (*device.processor_uris, *device.function_uris):
                 self._device_of[uri] = device.uri
+        # Of sensors that do not say what they measure: the device in whose metrics their value is an excerpt.
+        self._excerpts = {
+            sensor: self._device_of[metrics.owner_uri]
+            for metrics in inventory.metrics
+            for sensor in metrics.sensor_uris
+            if metrics.owner_uri in self._device_of
+        }
 
     def series(self, name: str) -> ReadingSeries:
         """Return the series of a property; its quantity is OTHER if it is unknown."""
@@ -122,12 +142,17 @@ class SeriesFactory:
         if fan is not None and last == "Reading":
             is_percent = fan.speed_percent is not None
             quantity, unit = (Quantity.FAN_PERCENT, "%") if is_percent else (Quantity.FAN_RPM, "{rev}/min")
+        conversion = unit_conversion(unit)
+        # Objects such as HumidityPercent have their number one level further down.
+        detail = steps[-2] if last == "Reading" and len(steps) > 1 else last
         return ReadingSeries(
             property=name,
             owner_uri=fan.uri if fan is not None else self._owner(uri),
             quantity=quantity,
-            unit=unit,
-            detail=last if quantity is Quantity.OTHER else "",
+            unit=conversion.unit,
+            detail=detail if quantity is Quantity.OTHER else "",
+            factor=conversion.factor,
+            zero=conversion.zero,
         )
 
     def _of_sensor(self, name: str, sensor: RedfishSensor) -> ReadingSeries:
@@ -136,7 +161,7 @@ class SeriesFactory:
         if quantity is Quantity.OTHER and sensor.units == "%" and (fan or sensor.physical_context == "Fan"):
             quantity = Quantity.FAN_PERCENT
         devices = {self._device_of[uri] for uri in sensor.related_uris if uri in self._device_of}
-        owner = fan.uri if fan else devices.pop() if len(devices) == 1 else sensor.uri
+        owner = fan.uri if fan else devices.pop() if len(devices) == 1 else self._excerpts.get(sensor.uri, sensor.uri)
         return ReadingSeries(
             property=name,
             owner_uri=owner,
@@ -154,7 +179,7 @@ class SeriesFactory:
             known = self._port_of_metrics.get(above) or self._device_of.get(above)
             if known:
                 return known
-            if above in self._ports or above in self._fans or above in self._sensors:
+            if above in self._ports or above in self._fans or above in self._sensors or above in self._components:
                 return above
             above = above.rpartition("/")[0]
         return uri.removesuffix("/EnvironmentMetrics")

@@ -22,6 +22,18 @@ class DeviceKind(StrEnum):
     CUSTOM = "custom"
 
 
+class ComponentKind(StrEnum):
+    """The kind of a component that is no PCIe device, or that represents a part of one."""
+
+    POWER_SUPPLY = "power_supply"
+    BATTERY = "battery"
+    PROCESSOR = "processor"
+    MEMORY = "memory"
+    MEMORY_CHUNK = "memory_chunk"  # a range of a memory domain, such as that of a CXL logical device
+    DRIVE = "drive"
+    CABLE = "cable"
+
+
 class DrawerMode(StrEnum):
     """How host ports share a drawer's slots; UNKNOWN where the BMC does not report it."""
 
@@ -300,6 +312,38 @@ class RedfishFan(RedfishResource, frozen=True, kw_only=True):
     location: str = ""
 
 
+class RedfishComponent(RedfishResource, frozen=True, kw_only=True):
+    """A power supply, battery, processor, memory, drive or cable; `uri` carries a fragment in the older Power."""
+
+    kind: ComponentKind
+    holder_uri: str = ""  # the chassis or system that it is in
+    device_uri: str = ""  # the PCIe device that it is, or is a part of
+    variety: str = ""  # 'CPU', 'DDR4', 'SSD', as the service names it
+    manufacturer: str = ""
+    model: str = ""
+    serial_number: str = ""
+    part_number: str = ""
+    firmware_version: str = ""
+    location: str = ""
+    capacity_bytes: int | None = None
+    capacity_watts: float | None = None
+    speed_mhz: float | None = None
+    speed_gbps: float | None = None
+    cores: int | None = None
+    end_uris: tuple[str, ...] = ()  # of a cable
+
+
+class RedfishMetrics(RedfishResource, frozen=True, kw_only=True):
+    """EnvironmentMetrics, ProcessorMetrics and the like: what is read of them, and of which sensors they have excerpts.
+
+    `pointers` are JSON pointers without the leading slash.
+    """
+
+    owner_uri: str = ""  # the resource that they are of
+    pointers: tuple[str, ...] = ()
+    sensor_uris: tuple[str, ...] = ()
+
+
 class RedfishLogService(RedfishResource, frozen=True, kw_only=True):
     """A RedfishLogService and where its entries are."""
 
@@ -348,6 +392,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     systems: tuple[RedfishSystem, ...] = ()
     sensors: tuple[RedfishSensor, ...] = ()
     fans: tuple[RedfishFan, ...] = ()
+    components: tuple[RedfishComponent, ...] = ()
+    metrics: tuple[RedfishMetrics, ...] = ()
     log_services: tuple[RedfishLogService, ...] = ()
     problems: tuple[InventoryProblem, ...] = ()
 

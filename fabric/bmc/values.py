@@ -175,6 +175,11 @@ MEMBER_TYPES = {
     "Managers": "Manager",
     "Processors": "Processor",
     "Drives": "Drive",
+    "Memory": "Memory",
+    "MemoryChunks": "MemoryChunks",
+    "PowerSupplies": "PowerSupply",
+    "Batteries": "Battery",
+    "Cables": "Cable",
     "NetworkAdapters": "NetworkAdapter",
     "MetricReports": "MetricReport",
 }
@@ -186,6 +191,9 @@ SINGLETON_TYPES = {
     "EventService": "EventService",
     "TelemetryService": "TelemetryService",
     "CompositionService": "CompositionService",
+    "EnvironmentMetrics": "EnvironmentMetrics",
+    "ProcessorMetrics": "ProcessorMetrics",
+    "MemoryMetrics": "MemoryMetrics",
 }
 # Collections where one $expand is cheaper than a request per member.
 EXPANDABLE_COLLECTIONS = frozenset(MEMBER_TYPES) - {"MetricReports"}

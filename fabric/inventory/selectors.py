@@ -109,6 +109,7 @@ class ReadingOwner:
     id: int
     name: str = ""
     related: tuple[str, ...] = ()
+    is_component: bool = False
 
 
 def reading_owners(chassis_id: int, inventory: Inventory) -> dict[str, ReadingOwner]:
@@ -122,6 +123,11 @@ def reading_owners(chassis_id: int, inventory: Inventory) -> dict[str, ReadingOw
         owners[uri] = (
             ReadingOwner("drawer", drawer, name, related) if drawer else ReadingOwner("chassis", 0, name, related)
         )
+    for one in inventory.components:
+        drawer = drawers.get(one.holder_uri)
+        kind = "drawer" if drawer else "chassis"
+        owners[one.uri] = ReadingOwner(kind, drawer or 0, one.name, is_component=True)
+    owners |= {uri: ReadingOwner("drawer", pk) for uri, pk in drawers.items()}
     for pk, uri in Port.objects.filter(chassis=chassis_id).values_list("pk", "uri"):
         owners[uri] = ReadingOwner("port", pk)
     rows = Device.objects.filter(chassis=chassis_id, missing_since=None)

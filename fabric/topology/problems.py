@@ -238,11 +238,12 @@ def _chassis_problems(person: User, chassis: Iterable[Chassis]) -> Iterator[Prob
 
 
 def _unhealthy_parts(chassis: Collection[int]) -> dict[int, list[str]]:
-    """Return some unhealthy fans and sensors of each of the chassis (ids), worst first."""
+    """Return some unhealthy fans, sensors and components of each of the chassis (ids), worst first."""
     found: dict[int, list[str]] = {pk: [] for pk in chassis}
-    walks = Walk.objects.filter(chassis__in=chassis).values_list("chassis", "found__fans", "found__sensors")
-    for pk, *kinds in walks:
-        unhealthy = [part for parts in kinds for part in parts or () if part.get("health") in BAD_HEALTH]
+    kinds = (f"found__{name}" for name in ("fans", "sensors", "components"))
+    walks = Walk.objects.filter(chassis__in=chassis).values_list("chassis", *kinds)
+    for pk, *found_kinds in walks:
+        unhealthy = [part for parts in found_kinds for part in parts or () if part.get("health") in BAD_HEALTH]
         unhealthy.sort(key=lambda part: part["health"])
         found[pk] = [f"{part['name']} ({_(part['health'])})" for part in unhealthy[:MAX_PARTS_SHOWN]]
     return found

@@ -50,6 +50,7 @@ from fabric.operations.services import mode_request
 from fabric.operations.views import ROWS_A_PAGE
 from fabric.plans.selectors import port_setting_label
 from fabric.topology import presentation
+from fabric.topology.components import chassis_components, device_components
 from fabric.topology.fleet import MEASURES, fleet_of
 from fabric.topology.front import layout_front
 from fabric.topology.layout import Screen, layout_chassis, planned_locations
@@ -91,6 +92,7 @@ INVENTORY_LABELS = {
     "systems": gettext_noop("Systems"),
     "sensors": gettext_noop("Sensors"),
     "fans": gettext_noop("Fans"),
+    "metrics": gettext_noop("Metrics"),
     "log_services": gettext_noop("Log services"),
 }
 ATTACHMENTS_SHOWN = 8
@@ -205,6 +207,7 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
             if (resources := found.get(kind)) and isinstance(resources, list)
         ]
         context["problems"] = found.get("problems", [])
+        context["components"] = chassis_components(pk)
     return render(request, "fabric/topology/chassis.html", context)
 
 
@@ -310,6 +313,7 @@ def device(request: HttpRequest, pk: int) -> HttpResponse:
         # Nothing is shown of a host that the person may not see, nor of its processes.
         "readiness": device_readiness(row, operation=coming) if seen or row.host_port_id is None else Readiness(),
         "drifts": part_drifts(person, row),
+        "components": device_components(row),
         "times": attachment_views(person, attachment_rows(person, device=pk)[:ATTACHMENTS_SHOWN]),
         "history_page": reverse("fabric:device_history", args=[pk]),
         "objects": f"device/{row.pk}" + (f" port/{port.pk}" if port else ""),

@@ -40,6 +40,15 @@ LABELS = {
     Quantity.ERRORS: (gettext_noop("Errors"), ""),
 }
 
+# Of properties whose names are no words.
+DETAIL_LABELS = {
+    "OperatingSpeedMHz": gettext_noop("Clock rate"),
+    "HumidityPercent": gettext_noop("Humidity"),
+    "CapacityUtilizationPercent": gettext_noop("Memory in use"),
+    "CorrectableECCErrorCount": gettext_noop("Corrected memory errors"),
+    "UncorrectableECCErrorCount": gettext_noop("Uncorrected memory errors"),
+}
+
 CLOCK_STEP_SECONDS = 5.0  # a BMC clock that differs more from ours over an interval was set meanwhile
 # Reports older than the newest are dropped for this time; a BMC that sends only these has restarted its clock.
 LATE_SECONDS = 30.0
@@ -219,9 +228,10 @@ def _entry(series: ReadingSeries, owners: Mapping[str, ReadingOwner]) -> SeriesE
     if series.quantity is Quantity.ERRORS:
         label = counter_label(series.detail)
     elif series.quantity is Quantity.OTHER:
-        label = counter_label(series.detail) or series.property
+        label = DETAIL_LABELS.get(series.detail) or counter_label(series.detail) or series.property
     if owner.kind in {"chassis", "drawer"} and (own := owner.name or sensor.name):
-        label = own
+        # A component has metrics of several kinds; sensors and fans are named by what they measure.
+        label = f"{own}: {label}" if owner.is_component else own
     return SeriesEntry(
         key=f"{owner.kind}/{owner.id}/{name}", object=owner.kind, id=owner.id, quantity=quantity, label=label, unit=unit
     )

@@ -21,7 +21,7 @@ from tests.processes import ROOT
 
 LISTS = {
     "chassis", "drawers", "slots", "devices", "functions", "switches", "ports", "port_metrics", "zones", "endpoints",
-    "connections", "resource_blocks", "systems", "sensors", "fans", "log_services", "problems",
+    "connections", "resource_blocks", "systems", "sensors", "fans", "components", "metrics", "log_services", "problems",
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from fabric.bmc.discovery import discover
 from fabric.bmc.errors import BmcError, Malformed, Unreachable
 from fabric.bmc.readings import MAX_INCOMPLETE_REPORTS, ReadingPlan, ReportPlan, ResourcePlan, plan_readings
 from fabric.bmc.series import LINK_STATUSES, Quantity, SeriesFactory
-from fabric.bmc.types import Inventory
+from fabric.bmc.types import DeviceKind, Inventory
 from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import SHARED, serve_mockup
 from tests.bmc.nonsense import ROOT, NonsenseServer, Reply, chassis, collection, service_root
@@ -109,7 +109,8 @@ async def test_without_a_report_collections_are_expanded(bmc: BmcClient) -> None
     by_report = await plan_readings(bmc, inventory)
     plan = await plan_readings(bmc, msgspec.structs.replace(inventory, service=service))
     assert isinstance(plan, ResourcePlan)
-    assert len(plan.sources) < 12, "sensors of three chassis, ports of two switches, fans"
+    gpus = sum(device.kind is DeviceKind.GPU for device in inventory.devices)
+    assert len(plan.sources) < 12 + gpus, "sensors of three chassis, ports of two switches, fans; use of GPUs"
     expected = values_by_property(by_report, (await by_report.read(bmc)).values)
     values = values_by_property(plan, (await plan.read(bmc)).values)
     links = [name for name in values if name.endswith(("LinkStatus", "ActiveWidth", "CurrentSpeedGbps"))]

@@ -74,6 +74,8 @@ TABLES: dict[str, tuple[str, ...]] = {
     "systems": ("manufacturer", "model", "serial_number", "uuid", "power_state"),
     "sensors": ("reading", "units", "reading_type", "health"),
     "fans": ("speed_percent", "speed_rpm", "health"),
+    "components": ("kind", "variety", "manufacturer", "model", "serial_number", "capacity_bytes", "health"),
+    "metrics": ("owner_uri", "pointers"),
     "log_services": ("overwrite_policy", "max_records"),
 }
 

@@ -14,6 +14,11 @@ const LABELS = {
   Utilisation: _("Utilisation"),
   Receive: _("Receive"),
   Transmit: _("Transmit"),
+  "Clock rate": _("Clock rate"),
+  Humidity: _("Humidity"),
+  "Memory in use": _("Memory in use"),
+  "Corrected memory errors": _("Corrected memory errors"),
+  "Uncorrected memory errors": _("Uncorrected memory errors"),
   "Fatal error count": _("Fatal error count"),
   "Non fatal error count": _("Non fatal error count"),
   "Correctable error count": _("Correctable error count"),
@@ -28,4 +33,8 @@ const LABELS = {
   "Unsupported request count": _("Unsupported request count"),
 };
 
-export const seriesLabel = (label) => LABELS[label] ?? label;
+/** Return a label in the reader's language; that of a component's metrics is 'DIMM 1: Temperature'. */
+export function seriesLabel(label) {
+  const quantity = label.split(": ").at(-1);
+  return label.slice(0, label.length - quantity.length) + (LABELS[quantity] ?? quantity);
+}
