@@ -4,42 +4,84 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from simulator.errors import RedfishError, conflict, referenced_not_found
 from simulator.events import Actor, EventLog
-from simulator.odata import V1
+from simulator.odata import V1, Body, references
 from simulator.physics import Physics
 from simulator.rules import MODES, Allocation, Mode, refusal
 from simulator.state import ChassisState, SimulatedDrawer, SimulatedHostPort, SimulatedSlot, SwitchPort
 
 FABRIC = f"{V1}/Fabrics/PCIe"
 ZONES = f"{FABRIC}/Zones"
+ENDPOINTS = f"{FABRIC}/Endpoints"
+CONNECTIONS = f"{FABRIC}/Connections"
 SYSTEMS = f"{V1}/Systems"
+
+
+class Holder(NamedTuple):
+    """What has the devices of a host port in a dialect: its collection, its name, and the name of what it has."""
+
+    collection: str
+    name: str
+    member: str
+
+
+# By dialect; the zones of host ports in all others without resource blocks.
+HOLDERS = {
+    "zones": Holder(ENDPOINTS, "host port", "endpoint"),
+    "zones-pools": Holder(ENDPOINTS, "host port", "endpoint"),
+    "connections": Holder(ENDPOINTS, "host port", "endpoint"),
+    "connection-patch": Holder(CONNECTIONS, "connection", "endpoint"),
+}
 
 
 class Composer:
     """Changes attachments; each change is validated completely before anything is switched.
 
-    With `blocks` the devices of a host port are the resource blocks of its computer system, else the endpoints of its
-    zone. `by` is the origin of the request, for the log.
+    With `blocks` the devices of a host port are the resource blocks of its computer system, else what has them depends
+    on the `dialect`. `by` is the origin of the request, for the log.
     """
 
-    def __init__(self, state: ChassisState, physics: Physics, events: EventLog, *, blocks: bool = False) -> None:
+    def __init__(self, state: ChassisState, physics: Physics, events: EventLog, *, dialect: str, blocks: bool) -> None:
         self._state = state
         self._physics = physics
         self._events = events
-        self._blocks = blocks
-        self._holder, self._member = ("system", "resource block") if blocks else ("zone", "endpoint")
-        self._kind = "ResourceBlock" if blocks else "Endpoint"
+        self._dialect, self._blocks = dialect, blocks
+        self._collection, self._holder, self._member = HOLDERS.get(dialect, Holder(ZONES, "zone", "endpoint"))
+        self._kind = "Endpoint"
+        if blocks:
+            self._collection, self._holder, self._member = SYSTEMS, "system", "resource block"
+            self._kind = "ResourceBlock"
 
     def holder_uri(self, port: SimulatedHostPort) -> str:
-        """Return the zone of a host port, or its computer system, which contains the port's devices.
+        """Return the resource that contains a host port's devices, such as its zone or its computer system.
 
         Where no system is composed, it is the resource block of the host.
         """
         if self._blocks:
             return f"{SYSTEMS}/{port.system}" if port.system else port.block_uri
-        return f"{ZONES}/{port.endpoint}"
+        return f"{self._collection}/{port.endpoint}"
+
+    @staticmethod
+    def pair_id(port: SimulatedHostPort, slot: SimulatedSlot) -> str:
+        """Return the Id of the zone or connection of one attached device."""
+        return f"{port.endpoint}_{slot.endpoint}"
+
+    def fabric_links(self, port: SimulatedHostPort, slot: SimulatedSlot | None = None) -> Body:
+        """Return the links of a host port, or of a device at it, to the zones or connections that it is in."""
+        slots = [self._state.drawers[port.drawer].slots[number] for number in port.slots] if slot is None else [slot]
+        if self._blocks:
+            return {}
+        match self._dialect:
+            case "connection-patch":
+                return references(Connections=[self.holder_uri(port)])
+            case "connections":
+                return references(Connections=[f"{CONNECTIONS}/{self.pair_id(port, one)}" for one in slots])
+            case "zones" | "zones-pools":
+                return references(Zones=[f"{ZONES}/{self.pair_id(port, one)}" for one in slots])
+        return references(Zones=[self.holder_uri(port)])
 
     def slots_of_list(self, port: SimulatedHostPort, endpoints: Sequence[str]) -> list[SimulatedSlot]:
         """Return the slots that the new list of a zone, or of a system's blocks, names by the Ids of their endpoints.
@@ -254,7 +296,7 @@ class Composer:
 
     def _holder_changed(self, port: SimulatedHostPort, by: Actor | None = None) -> None:
         origin = self.holder_uri(port)
-        if self._blocks:
+        if self._collection != ZONES:
             self._events.report_change(origin, by=by)
         else:
             self._events.report("Fabric.1.0.ZoneModified", port.endpoint, "PCIe", origin=origin, by=by)

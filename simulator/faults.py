@@ -29,6 +29,7 @@ FaultKind = Literal[
     "hang",
     "reset_connections",
     "half_applied_bind",
+    "late_bind",
     "bmc_reboot",
     "host_rescan_hangs",
     "host_remove_hangs",
@@ -117,7 +118,7 @@ class FaultInjector:
     def add(self, request: FaultRequest) -> Fault:
         """Activate a fault; raises FaultError where its target does not exist."""
         ends = None if request.seconds is None else time.monotonic() + request.seconds
-        left = 1 if request.kind == "half_applied_bind" and request.count is None else request.count
+        left = 1 if request.kind in ("half_applied_bind", "late_bind") and request.count is None else request.count
         self._number += 1
         fault = Fault(str(self._number), request, ends, left)
         self._begin(fault)

@@ -164,7 +164,7 @@ class Exchange:
         if node is None:
             raise not_found(self._uri)
         allow = {"Allow": ", ".join(node.methods)}
-        if request.method == "OPTIONS":
+        if request.method == "OPTIONS" and self._falcon.options.dialect != "pnc":
             return web.Response(status=204, headers={**COMMON, **allow})
         if request.method not in node.methods:
             sentence = "The HTTP method is not allowed on this resource."

@@ -24,7 +24,12 @@ Dialect = Literal[
     "both",
     "patch",
     "psme-old",
+    "pnc",
     "actions",
+    "zones",
+    "zones-pools",
+    "connections",
+    "connection-patch",
     "blocks",
     "block-patch",
     "systems",
@@ -102,7 +107,7 @@ class Falcon:
         self.events = EventLog(lambda: clock.timestamp(self.physics.time))
         self.accounts = Accounts(password)
         self.tasks = Tasks(clock.timestamp, self._task_ended)
-        self.composer = Composer(self.state, self.physics, self.events, blocks=self.blocks)
+        self.composer = Composer(self.state, self.physics, self.events, dialect=options.dialect, blocks=self.blocks)
         self.faults = FaultInjector(self.state, self.physics, self.composer, self.events)
         self.traffic = RequestCounters()
         self.booted = clock.timestamp()

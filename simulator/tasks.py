@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -91,6 +93,18 @@ class Tasks:
         task.ended = self._timestamp()
         self._running.pop(task.id, None)
         self._announce(task)
+
+    def later(self, seconds: float, work: Callable[[], None]) -> None:
+        """Do something after so many seconds of wall time, of which no task tells."""
+
+        async def wait() -> None:
+            await asyncio.sleep(seconds)
+            self._running.pop(key, None)
+            with contextlib.suppress(RedfishError):
+                work()
+
+        key = f"later {time.monotonic()}"
+        self._running[key] = asyncio.create_task(wait())
 
     def kill_all(self) -> None:
         """End all running tasks, as a reboot does."""

@@ -158,11 +158,19 @@ class BmcClient:
         """Create a member or run an action; answers of 200, 201, 202 and 204 are all success."""
         return await self._write("POST", uri, body, etag)
 
-    async def _write(self, method: str, uri: str, body: dict[str, Any], etag: str) -> BmcResponse:
+    async def delete(self, uri: str, *, etag: str = "") -> BmcResponse:
+        """Delete a resource, only if it still has `etag` where one is given (412 otherwise)."""
+        return await self._write("DELETE", uri, None, etag)
+
+    async def _write(self, method: str, uri: str, body: dict[str, Any] | None, etag: str) -> BmcResponse:
         if self._before_write is not None:
             await self._before_write()
-        headers = {"Content-Type": "application/json", **({"If-Match": etag} if etag else {})}
-        return self._accept(uri, await self.fetch(method, uri, headers=headers, content=msgspec.json.encode(body)))
+        headers = {"If-Match": etag} if etag else {}
+        content = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            content = msgspec.json.encode(body)
+        return self._accept(uri, await self.fetch(method, uri, headers=headers, content=content))
 
     async def fetch(
         self,

@@ -45,7 +45,11 @@ from fabric.bmc.values import (
 AnyResource = TypeVar("AnyResource", bound=RedfishResource)
 
 # Kinds that change while a chassis is in use, apart from readings; the rest is read when something new appears.
-VOLATILE_TYPES = frozenset({"Chassis", "PCIeDevice", "Port", "Zone", "Endpoint", "ResourceBlock", "ComputerSystem"})
+VOLATILE_TYPES = frozenset(
+    {"Chassis", "PCIeDevice", "Port", "Zone", "Connection", "Endpoint", "ResourceBlock", "ComputerSystem"}
+)
+# Collections that are read again although they were empty: a device may have been attached by a new member.
+CREATED_COLLECTIONS = frozenset({"ZoneCollection", "ConnectionCollection"})
 
 
 async def discover(bmc: BmcClient, *, everything: bool = False) -> Inventory:
@@ -102,7 +106,7 @@ class Discovery:
     async def _read_again(self, moving: list[CrawledResource]) -> Inventory:
         self._whole, self._last_requests = False, {}
         listed_now: set[str] = set()
-        collections: set[str] = set()
+        collections = {each.uri for each in self._crawl.found.values() if each.kind in CREATED_COLLECTIONS}
         for uri in {each.uri.rpartition("/")[0] for each in moving}:
             pages = (uri, *self._crawl.pages_of(uri))
             read = [self._crawl.found[page].body for page in pages if page in self._crawl.found]

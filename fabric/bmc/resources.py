@@ -8,7 +8,9 @@ from collections import defaultdict
 from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import are_distinct_members, expand_query, is_embedded
 from fabric.bmc.errors import Malformed, RequestRefused, ServerFault
-from fabric.bmc.values import JsonObject, normalize_uri, value_at
+from fabric.bmc.values import JsonObject, links, normalize_uri, text, value_at
+
+MAX_MEMBERS = 10_000  # of a collection that is read whole
 
 
 async def read_resources(bmc: BmcClient, uris: list[str]) -> dict[str, JsonObject]:
@@ -25,6 +27,21 @@ async def read_resources(bmc: BmcClient, uris: list[str]) -> dict[str, JsonObjec
     bodies = await asyncio.gather(*(bmc.get_or_none(uri) for uri in left))
     found |= {uri: body for uri, body in zip(left, bodies, strict=True) if body is not None}
     return {uri: found[uri] for uri in uris if uri in found}
+
+
+async def read_collection(bmc: BmcClient, uri: str) -> dict[str, JsonObject]:
+    """Return the members of a collection by URI, of all of its pages; raises BmcError."""
+    members: dict[str, None] = {}
+    pages: set[str] = set()
+    page = uri
+    while page and page not in pages:
+        pages.add(page)
+        body = (await bmc.get(page)).body
+        members |= dict.fromkeys(links(body, "Members"))
+        page = text(body, "Members@odata.nextLink")
+        if len(members) > MAX_MEMBERS:
+            raise Malformed(f"{bmc.host}{uri} has more than {MAX_MEMBERS} members.")
+    return await read_resources(bmc, list(members))
 
 
 async def _read_members(bmc: BmcClient, uri: str) -> dict[str, JsonObject]:

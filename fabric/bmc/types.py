@@ -48,6 +48,9 @@ class Dialect(StrEnum):
 
     ZONE_PATCH = "zone_patch"
     ZONE_ACTIONS = "zone_actions"
+    ZONE_POST = "zone_post"
+    CONNECTIONS = "connections"
+    CONNECTION_PATCH = "connection_patch"
     RESOURCE_BLOCKS = "resource_blocks"
     BLOCK_PATCH = "block_patch"
     NONE = "none"

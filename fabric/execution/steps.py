@@ -18,7 +18,7 @@ from core.failpoints import failpoint
 from core.language import gettext_noop
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
-from fabric.bmc.composition import attach, configure_port, detach, read_link, read_zone, set_drawer_mode
+from fabric.bmc.composition import attach, configure_port, detach, read_link, read_zone, read_zones, set_drawer_mode
 from fabric.bmc.types import Dialect, DrawerMode
 from fabric.bmc.values import text
 from fabric.execution.claims import OperationClaim, OperationFailedError, host_claim
@@ -336,10 +336,8 @@ async def _zone_uri_of(claim: OperationClaim, bmc: BmcClient, member: str) -> st
     """Return the zone of the device on the BMC, '' if it is in none."""
     chassis = claim.operation.chassis
     zones = await run_in_thread(list, chassis.hostports.filter(missing_since=None).values_list("uri", flat=True))
-    for zone in await asyncio.gather(*(read_zone(bmc, uri, Dialect(chassis.dialect)) for uri in zones)):
-        if member in zone.members:
-            return zone.uri
-    return ""
+    found = await read_zones(bmc, zones, Dialect(chassis.dialect))
+    return next((uri for uri, zone in found.items() if member in zone.members), "")
 
 
 async def _set_membership(claim: OperationClaim, bmc: BmcClient, zone_uri: str, member: str, *, present: bool) -> None:

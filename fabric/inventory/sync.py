@@ -207,6 +207,9 @@ class _InventoryMirror:
             uri = uri.rpartition("#" if "#" in uri else "/")[0]
         return False
 
+    def _may_lack_members(self, collection: str) -> bool:
+        return self._could_not_be_read(collection) or any(uri.startswith(f"{collection}/") for uri in self.unread)
+
     @cached_property
     def known_members(self) -> set[str]:
         """All possible members of host ports."""
@@ -377,8 +380,10 @@ class _InventoryMirror:
             if initiator is None and any(self._could_not_be_read(uri) for uri in zone.doubtful):
                 self.unread.add(zone.uri)  # unreadable evidence of its zone, or of its cabled host
                 continue
-            if initiator is None and self.dialect.needs_initiator:
+            if initiator is None and not zone.stands_alone:
                 continue
+            if any(self._may_lack_members(source) for source in zone.sources):
+                self.unread.add(zone.uri)
             ports = initiator.port_uris if initiator is not None else ()
             port = next((self.ports[uri] for uri in ports if uri in self.ports), None)
             # The host's end may be a part of the system: one of its processors.

@@ -16,7 +16,7 @@ from django.utils import timezone
 from core.database import fit_columns, lock_rows
 from core.threads import run_in_thread
 from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient, retry_while_unreachable
-from fabric.bmc.composition import read_cabled_host, read_drawer_mode, read_link, read_zone
+from fabric.bmc.composition import read_cabled_host, read_drawer_mode, read_link, read_zones
 from fabric.bmc.types import Dialect, DrawerMode, PortLink
 from fabric.history.services import attachments_record
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port
@@ -38,10 +38,8 @@ async def refresh_allocation(chassis: Chassis, desired: DesiredState) -> None:
     drawers = await run_in_thread(lambda: list(Drawer.objects.filter(chassis=chassis, missing_since=None)))
     ports = await run_in_thread(lambda: list(Port.objects.filter(chassis=chassis, pk__in=desired.settings)))
     async with BmcClient(address, timeout=REQUEST_SECONDS, at_a_time=CONNECTIONS_PER_OPERATION) as bmc:
-        found: dict[str, str] = {}
-        for row in zones:
-            zone = await retry_while_unreachable(partial(read_zone, bmc, row.uri, dialect))
-            found |= dict.fromkeys(zone.members, row.uri)
+        held = await retry_while_unreachable(partial(read_zones, bmc, [row.uri for row in zones], dialect))
+        found = {member: uri for uri, zone in held.items() for member in zone.members}
         for drawer in drawers:
             await retry_while_unreachable(partial(refresh_mode, bmc, drawer))
         for port in ports:

@@ -71,6 +71,9 @@ from fabric.topology.selectors import (
 DIALECT_LABELS = {
     "zone_patch": gettext_noop("Composed by changing zones"),
     "zone_actions": gettext_noop("Composed by the actions of zones"),
+    "zone_post": gettext_noop("Composed by creating and deleting zones"),
+    "connections": gettext_noop("Composed by creating and deleting connections"),
+    "connection_patch": gettext_noop("Composed by changing connections"),
     "resource_blocks": gettext_noop("Composed by resource blocks"),
     "block_patch": gettext_noop("Composed by the lists of resource blocks of systems"),
     "none": gettext_noop("Monitored only: it offers no way to attach or detach"),

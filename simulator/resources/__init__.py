@@ -6,6 +6,7 @@ from simulator.resources import (
     access,
     blocks,
     chassis,
+    connections,
     devices,
     fabric,
     manager,
@@ -32,6 +33,7 @@ def register_all(falcon: Falcon) -> None:
         blocks,
         fabric,
         zones,
+        connections,
         systems,
         telemetry,
     ):

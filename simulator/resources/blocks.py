@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from simulator.composition import ENDPOINTS
 from simulator.lab import DeviceModel, DeviceModelKind
 from simulator.odata import Body, identity, link, references
 from simulator.resources.devices import hardware, processor_uri, slot_health, typed_uri
@@ -15,7 +16,6 @@ from simulator.resources.pools import (
     pool_properties,
     register_pools,
 )
-from simulator.resources.zones import ENDPOINTS
 from simulator.service import Falcon
 from simulator.state import (
     COMPOSITION_BLOCKS,
@@ -108,19 +108,20 @@ def _device_label(slot: SimulatedSlot, model: DeviceModel) -> str:
 
 
 def _block(falcon: Falcon, slot: SimulatedSlot, device: SimulatedDevice) -> Body:
-    model, owners = device.model, []
+    model, owner = device.model, None
     if slot.attached_to is not None:
-        owners.append(falcon.state.drawers[slot.drawer].host_ports[slot.attached_to])
+        owner = falcon.state.drawers[slot.drawer].host_ports[slot.attached_to]
     chain = references(Chassis=[drawer_uri(slot.drawer)])
     if falcon.blocks:
-        zones = [f"{ZONES_OF_BLOCKS}/drawer{slot.drawer}"]
-        chain |= references(ComputerSystems=[falcon.composer.holder_uri(port) for port in owners], Zones=zones)
-    elif owners:
-        chain |= references(Zones=[falcon.composer.holder_uri(port) for port in owners])
+        systems = [falcon.composer.holder_uri(owner)] if owner is not None else []
+        chain |= references(ComputerSystems=systems, Zones=[f"{ZONES_OF_BLOCKS}/drawer{slot.drawer}"])
+    elif owner is not None:
+        joined = falcon.composer.fabric_links(owner, slot)
+        chain |= {name: uris for name, uris in joined.items() if name.startswith("Zones")}
     body: Body = {
         **identity(slot.block_uri, "ResourceBlock", _device_label(slot, model)),
         "ResourceBlockType": [_TYPES[model.kind]],
-        "CompositionStatus": {"CompositionState": "Composed" if owners else "Unused"},
+        "CompositionStatus": {"CompositionState": "Composed" if owner is not None else "Unused"},
         "Status": {"State": "Enabled", "Health": slot_health(slot)},
         **(pool_properties(slot) if falcon.pooled else {}),
         "Links": chain,

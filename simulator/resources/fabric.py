@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from simulator.composition import FABRIC, ZONES
+from simulator.composition import CONNECTIONS, ENDPOINTS, FABRIC, HOLDERS, ZONES
 from simulator.errors import no_operation, property_refused, property_value
 from simulator.lab import DeviceModelKind
 from simulator.odata import V1, Body, identity, link, references
 from simulator.resources.devices import typed_uri
 from simulator.resources.systems import system_uri
-from simulator.resources.zones import ENDPOINTS
 from simulator.service import Falcon
 from simulator.state import (
     SWITCHES,
@@ -47,9 +46,14 @@ def register(falcon: Falcon) -> None:
             "Switches": link(SWITCHES),
             "Endpoints": link(ENDPOINTS),
         }
-        if not falcon.blocks:
-            body["MaxZones"] = len(state.host_ports())
-            body["Zones"] = link(ZONES)
+        if not (falcon.blocks or falcon.options.dialect in HOLDERS):
+            body |= {"MaxZones": len(state.host_ports()), "Zones": link(ZONES)}
+        elif falcon.options.dialect.startswith("zones"):
+            body |= {"MaxZones": len(list(state.all_slots())), "Zones": link(ZONES)}
+        elif falcon.options.dialect.startswith("connection"):
+            body["Connections"] = link(CONNECTIONS)
+        if falcon.options.dialect == "zones-pools":
+            body["AddressPools"] = link(f"{FABRIC}/AddressPools")
         return body
 
     def endpoint_uris() -> list[str]:
@@ -79,21 +83,20 @@ def _initiator(falcon: Falcon, port: SimulatedHostPort) -> Body:
     entity: Body = {"EntityType": "RootComplex", "EntityRole": "Initiator"}
     if port.host is not None:
         entity["EntityLink"] = link(system_uri(falcon, port))
-    zones = {} if falcon.blocks else references(Zones=[f"{ZONES}/{port.endpoint}"])
     return {
         **identity(f"{ENDPOINTS}/{port.endpoint}", "Endpoint", f"Host port {port.name} of drawer {port.drawer}"),
         "Description": f"The cable from {port.name} to {port.host}" if port.host is not None else "No cable",
         "EndpointProtocol": "PCIe",
         "ConnectedEntities": [entity],
         "Status": {"State": "Enabled" if port.host is not None else "StandbyOffline", "Health": "OK"},
-        "Links": {**references(ConnectedPorts=[port.port_uri]), **zones},
+        "Links": references(ConnectedPorts=[port.port_uri]) | falcon.composer.fabric_links(port),
     }
 
 
 def _target(falcon: Falcon, slot: SimulatedSlot, device: SimulatedDevice) -> Body:
     model = device.model
-    owners = [falcon.state.drawers[slot.drawer].host_ports[slot.attached_to]] if slot.attached_to else []
-    zones = {} if falcon.blocks else references(Zones=[f"{ZONES}/{owner.endpoint}" for owner in owners])
+    owner = falcon.state.drawers[slot.drawer].host_ports[slot.attached_to] if slot.attached_to else None
+    joined = falcon.composer.fabric_links(owner, slot) if owner is not None else {}
     name = f"{model.model} in drawer {slot.drawer} slot {slot.number}"
     return {
         **identity(f"{ENDPOINTS}/{slot.endpoint}", "Endpoint", name),
@@ -114,7 +117,7 @@ def _target(falcon: Falcon, slot: SimulatedSlot, device: SimulatedDevice) -> Bod
             }
         ],
         "Status": {"State": "Enabled", "Health": "OK"},
-        "Links": {**references(ConnectedPorts=[slot.port_uri]), **zones},
+        "Links": references(ConnectedPorts=[slot.port_uri]) | joined,
     }
 
 
@@ -158,10 +161,21 @@ def _register_port(falcon: Falcon, port: SwitchPort) -> None:
         port.link.reset_counters()
         return Reply(204)
 
-    tree.resource(uri, partial(_port, port), PATCH=WriteMethod(partial(_change_port, falcon, port), COMPOSE))
+    tree.resource(
+        uri, partial(_rendered_port, falcon, port), PATCH=WriteMethod(partial(_change_port, falcon, port), COMPOSE)
+    )
     tree.resource(f"{uri}/Metrics", partial(_metrics, port))
     tree.action(f"{uri}/Actions/Port.Reset", retrain, COMPOSE)
     tree.action(f"{uri}/Metrics/Actions/PortMetrics.ResetMetrics", reset_metrics, COMPOSE)
+
+
+def _rendered_port(falcon: Falcon, port: SwitchPort) -> Body:
+    """Render a port; the oldest schema has no state of the link."""
+    body = _port(port)
+    if falcon.options.dialect == "pnc":
+        body["@odata.type"] = "#Port.v1_0_0.Port"
+        del body["LinkStatus"], body["LinkState"]
+    return body
 
 
 def _port(port: SwitchPort) -> Body:
@@ -242,7 +256,7 @@ async def _change_port(falcon: Falcon, port: SwitchPort, call: AuthenticatedRequ
         enabled=desired["LinkState"] == "Enabled",
         by=call.actor,
     )
-    return Reply(200, _port(port))
+    return Reply(200, _rendered_port(falcon, port))
 
 
 def _types(port: SwitchPort) -> tuple[str, str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from simulator.composition import SYSTEMS
+from simulator.composition import ENDPOINTS, SYSTEMS
 from simulator.lab import HostLab, stable_serial, stable_uuid
 from simulator.odata import Body, identity, link, references
-from simulator.resources.zones import ENDPOINTS, bind_slots, listed_members, register_actions
+from simulator.resources.zones import bind_slots, listed_members, register_actions
 from simulator.service import Falcon
 from simulator.state import COMPOSITION_BLOCKS, SimulatedHostPort
 from simulator.tree import COMPOSE, AuthenticatedRequest, Reply, ResourceNode, WriteMethod

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from simulator.composition import FABRIC, ZONES
+from simulator.composition import ENDPOINTS, HOLDERS, ZONES
 from simulator.errors import (
     internal_error,
     no_operation,
@@ -26,13 +26,12 @@ from simulator.state import SWITCHES, SimulatedHostPort, SimulatedSlot
 from simulator.tasks import BmcTask
 from simulator.tree import COMPOSE, AuthenticatedRequest, Handler, Reply, ResourceNode, WriteMethod
 
-ENDPOINTS = f"{FABRIC}/Endpoints"
 ACTIONS = ("Zone.AddEndpoint", "Zone.RemoveEndpoint")
 
 
 def register(falcon: Falcon) -> None:
-    """Add the zones, one per host port; a service with resource blocks has none."""
-    if falcon.blocks:
+    """Add the zones, one per host port, unless something else has the devices of a host port."""
+    if falcon.blocks or falcon.options.dialect in HOLDERS:
         return
     ports = falcon.state.host_ports()
     falcon.tree.collection(ZONES, "Zone", "Zones", lambda: [f"{ZONES}/{port.endpoint}" for port in ports])
@@ -52,9 +51,10 @@ def zone_body(falcon: Falcon, port: SimulatedHostPort) -> Body:
         "Status": {"State": "Enabled", "Health": "OK"},
         "Links": references(InvolvedSwitches=[f"{SWITCHES}/{port.switch}"]),
     }
-    if falcon.options.dialect == "psme-old":
+    if falcon.options.dialect in ("psme-old", "pnc"):
         body["@odata.type"] = "#Zone.v1_0_0.Zone"
         del body["ZoneType"], body["ExternalAccessibility"]
+    if falcon.options.dialect == "psme-old":
         body["Endpoints"] = links(endpoints)
     else:
         body["Links"] |= references(Endpoints=endpoints)
@@ -66,7 +66,7 @@ def zone_body(falcon: Falcon, port: SimulatedHostPort) -> Body:
 def _register_zone(falcon: Falcon, port: SimulatedHostPort) -> None:
     uri = f"{ZONES}/{port.endpoint}"
     writes = {}
-    if falcon.options.dialect in ("both", "patch", "psme-old"):
+    if falcon.options.dialect in ("both", "patch", "psme-old", "pnc"):
         writes["PATCH"] = WriteMethod(partial(_change_zone, falcon, port), COMPOSE)
     node = ResourceNode(uri, partial(zone_body, falcon, port), writes, revision=lambda: port.revision)
     falcon.tree.add(node)
@@ -75,7 +75,10 @@ def _register_zone(falcon: Falcon, port: SimulatedHostPort) -> None:
 
 
 async def _change_zone(falcon: Falcon, port: SimulatedHostPort, call: AuthenticatedRequest) -> Reply:
-    places = {"patch": ("Links",), "psme-old": ("Endpoints",)}.get(falcon.options.dialect, ("Links", "Endpoints"))
+    if falcon.options.dialect == "pnc" and "Links" in call.body:
+        return Reply(200, zone_body(falcon, port))  # as that service does: it accepts the list, and drops it
+    at_top, below = ("Endpoints",), ("Links",)
+    places = {"patch": below, "psme-old": at_top, "pnc": at_top}.get(falcon.options.dialect, below + at_top)
     endpoints = listed_members(call.body, zone_body(falcon, port), "Endpoints", ENDPOINTS, places)
     slots = falcon.composer.slots_of_list(port, endpoints)
     falcon.composer.check(port, slots)
@@ -178,7 +181,11 @@ async def carry_out(
     async def bind(seconds: float) -> Reply:
         if seconds:
             await asyncio.sleep(seconds / falcon.clock.speed)
-        change()
+        late = falcon.faults.take("late_bind")
+        if late is None:
+            change()
+        else:
+            falcon.tasks.later(late.delay, change)
         return answer()
 
     async def work(task: BmcTask) -> tuple[int, Body | None]:

@@ -43,6 +43,17 @@ WAYS = [
         ZONES,
         ENDPOINTS,
     ),
+    Way("pnc", Dialect.ZONE_PATCH, "Zone hostport1_H1 allows PATCH.", ZONES, ENDPOINTS),
+    Way("zones", Dialect.ZONE_POST, "Zones of fabric PCIe can be created.", ENDPOINTS, ENDPOINTS),
+    Way("zones-pools", Dialect.ZONE_POST, "Zones of fabric PCIe can be created.", ENDPOINTS, ENDPOINTS),
+    Way("connections", Dialect.CONNECTIONS, "Connections of fabric PCIe can be created.", ENDPOINTS, ENDPOINTS),
+    Way(
+        "connection-patch",
+        Dialect.CONNECTION_PATCH,
+        "Connection hostport1_H1 allows PATCH.",
+        f"{ROOT}/Fabrics/PCIe/Connections",
+        ENDPOINTS,
+    ),
     Way("actions", Dialect.ZONE_ACTIONS, "Zone hostport1_H1 offers the action #Zone.AddEndpoint.", ZONES, ENDPOINTS),
     Way(
         "blocks",
@@ -297,3 +308,48 @@ async def test_an_address_that_answers_no_more_fails_the_walk_and_not_the_probe(
         chassis.fault("reset_connections")
         with pytest.raises(BmcError):
             await discovery.walk()
+
+
+@pytest.mark.parametrize("switch", ["zones", "connections"])
+async def test_the_first_device_that_is_attached_is_seen_by_a_refresh(switch: str, certificates: Path) -> None:
+    way = next(way for way in WAYS if way.switch == switch)
+    with SimulatorProcess("--dialect", switch, "--speed", "20", certificate_directory=certificates) as process:
+        async with BmcClient(pinned(process)) as bmc:
+            for port in ("1_H1", "1_H2", "2_H4"):
+                for device in attached_at_first(port):
+                    await put(bmc, way, f"hostport{port}", device, present=False)
+            discovery = Discovery(bmc)
+            ports = host_port_zones(await discovery.walk(), way.dialect)
+            assert [port.members for port in ports] == [()] * 4
+            await put(bmc, way, "hostport1_H3", present=True)
+            found = host_port_zones(await discovery.refresh(), way.dialect)
+    assert {port.uri: port.members for port in found if port.members} == {
+        f"{ENDPOINTS}/hostport1_H3": (f"{ENDPOINTS}/drawer1slot7",)
+    }
+
+
+@pytest.mark.parametrize("switch", ["zones", "connections"])
+async def test_what_leads_to_other_devices_too_is_not_deleted(switch: str) -> None:
+    host, gpu, nic = (f"{ENDPOINTS}/{name}" for name in ("host", "gpu", "nic"))
+    collection_uri = f"{ROOT}/Fabrics/PCIe/{switch.title()}"
+    ends = {
+        "zones": {"Endpoints": [{"@odata.id": uri} for uri in (host, gpu, nic)]},
+        "connections": {
+            "InitiatorEndpoints": [{"@odata.id": host}], "TargetEndpoints": [{"@odata.id": uri} for uri in (gpu, nic)],
+        },
+    }  # fmt: skip
+    one = f"{collection_uri}/1"
+    routes = {
+        ROOT: service_root(),
+        host: {"@odata.id": host, "@odata.type": "#Endpoint.v1_8_2.Endpoint", "Id": "host", "Name": "Host"},
+        collection_uri: {"@odata.id": collection_uri, "Members": [{"@odata.id": one}]},
+        one: {"@odata.id": one, "Id": "1", "Name": "Both", "Links": ends[switch]},
+    }
+    dialect = Dialect.ZONE_POST if switch == "zones" else Dialect.CONNECTIONS
+    with NonsenseServer(routes) as server:
+        async with server.client() as bmc:
+            zone = await read_zone(bmc, host, dialect)
+            assert zone.members == (gpu, nic)
+            with pytest.raises(CompositionRefused, match="has other members too"):
+                await detach(bmc, dialect, zone=zone, endpoint_uri=gpu)
+    assert server.paths("DELETE") == []

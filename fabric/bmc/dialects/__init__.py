@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import CrawledResource
 from fabric.bmc.dialects.blocks import BlockPatch, ResourceBlocks
+from fabric.bmc.dialects.connections import ConnectionPatch, Connections, ZonePost
 from fabric.bmc.dialects.protocol import (
     STATE_ABSENT,
     AttachmentDialect,
@@ -29,6 +30,9 @@ RECOGNISED: tuple[AttachmentDialect, ...] = (
     ZoneActions(),
     ResourceBlocks(),
     BlockPatch(),
+    Connections(),
+    ConnectionPatch(),
+    ZonePost(),
 )
 _BY_NAME = {each.name: each for each in (*RECOGNISED, Monitored())}
 

@@ -31,7 +31,6 @@ REMOVE_BLOCK = "#ComputerSystem.RemoveResourceBlock"
 
 class _SystemDialect(AttachmentDialect):
     by_blocks = True
-    needs_initiator = False
 
     def host_ports(self, inventory: Inventory) -> list[HostPortZone]:
         """Return the systems that take blocks.
@@ -113,4 +112,5 @@ def _from_system(system: RedfishSystem, endpoints: dict[str, RedfishEndpoint]) -
         initiator=initiator,
         system_uris=() if system.state == STATE_ABSENT else (system.uri,),
         doubtful=system.endpoint_uris,
+        stands_alone=True,
     )

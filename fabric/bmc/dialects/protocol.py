@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from core.text import natural_key
@@ -27,7 +28,7 @@ from fabric.bmc.types import (
 from fabric.bmc.values import JsonObject, links, mapping, normalize_uri, text
 
 # Collections with the evidence of a dialect, and the kinds of problems that may be transient.
-INDICATIVE_COLLECTIONS = ("Fabrics", "Zones", "Systems", "ResourceBlocks")
+INDICATIVE_COLLECTIONS = ("Fabrics", "Zones", "Connections", "Systems", "ResourceBlocks")
 TRANSIENT_PROBLEMS = frozenset({ProblemKind.SERVER_ERROR, ProblemKind.UNREACHABLE})
 STATE_ABSENT = "Absent"
 
@@ -98,7 +99,8 @@ class HostPortZone:
     """A host port for composition: `uri` is the resource changed to attach, `members` identify its devices there.
 
     `initiator` is the host's end of the path, None where it is unknown. `system_uris` lead to the host, ()
-    where no cable leads to one. `doubtful` has the links to missing resources with further evidence.
+    where no cable leads to one. `doubtful` has the links to missing resources with further evidence, `sources` the
+    collections that its members are read from besides. It is none without an initiator, unless it `stands_alone`.
     """
 
     uri: str
@@ -109,16 +111,22 @@ class HostPortZone:
     initiator: RedfishEndpoint | None
     system_uris: tuple[str, ...]
     doubtful: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    stands_alone: bool = False
 
 
 class HeldZone(NamedTuple):
-    """A host port as it was read now: `members` identify its devices, `body` is the resource as the BMC sent it."""
+    """A host port as it was read now: `members` identify its devices, `body` is the resource as the BMC sent it.
+
+    `parts` has the zones or connections of its fabric by URI, where each attached device is one.
+    """
 
     uri: str
     name: str
     etag: str
     members: tuple[str, ...]
     body: JsonObject
+    parts: Mapping[str, JsonObject] = MappingProxyType({})
 
 
 class AttachmentDialect(ABC):
@@ -127,8 +135,6 @@ class AttachmentDialect(ABC):
     name: ClassVar[Dialect]
     # Members are resource blocks of devices, else endpoints.
     by_blocks: ClassVar[bool] = False
-    # A resource without a host's end of a path is no host port.
-    needs_initiator: ClassVar[bool] = True
 
     @abstractmethod
     async def recognise(self, evidence: DialectEvidence) -> str:
@@ -158,17 +164,19 @@ class AttachmentDialect(ABC):
     async def read(self, bmc: BmcClient, uri: str) -> HeldZone:
         """Return a host port as it is now, with its ETag; raises BmcError."""
         answer = await bmc.get(uri)
-        return self.held(normalize_uri(uri), answer.body, answer.etag)
+        return self._held(normalize_uri(uri), answer.body, answer.etag)
 
     async def read_many(self, bmc: BmcClient, uris: list[str]) -> dict[str, HeldZone]:
         """Return host ports as they are now, without those that are gone; raises BmcError."""
         found = await read_resources(bmc, uris)
-        return {uri: self.held(uri, body, "") for uri, body in found.items()}
+        return {uri: self._held(uri, body, "") for uri, body in found.items()}
 
-    def held(self, uri: str, body: JsonObject, etag: str) -> HeldZone:
-        """Return a host port from the body of its resource."""
-        members = links(body, "Links", "ResourceBlocks") if self.by_blocks else zone_endpoints(body)
-        return HeldZone(uri, common_properties(uri, body)["name"], etag, members, body)
+    def members(self, body: JsonObject) -> tuple[str, ...]:
+        """Return the members in the body of a host port's resource."""
+        return links(body, "Links", "ResourceBlocks") if self.by_blocks else zone_endpoints(body)
+
+    def _held(self, uri: str, body: JsonObject, etag: str) -> HeldZone:
+        return HeldZone(uri, common_properties(uri, body)["name"], etag, self.members(body), body)
 
 
 async def run_member_action(bmc: BmcClient, zone: HeldZone, member: str, action: str) -> BmcResponse:

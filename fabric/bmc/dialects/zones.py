@@ -17,7 +17,7 @@ from fabric.bmc.dialects.protocol import (
     resource_name,
     run_member_action,
 )
-from fabric.bmc.errors import CompositionRefused
+from fabric.bmc.errors import CompositionRefused, RequestRefused
 from fabric.bmc.transport import BmcResponse
 from fabric.bmc.types import Dialect, Inventory, RedfishEndpoint, RedfishZone
 from fabric.bmc.values import JsonObject, mapping, text, value_at
@@ -75,7 +75,15 @@ class ZonePatch(_ZoneDialect):
         others = [uri for uri in zone.members if uri != member]
         wanted = [{"@odata.id": uri} for uri in [*others, *([member] if present else [])]]
         change: dict[str, Any] = {"Endpoints": wanted}
-        return await bmc.patch(zone.uri, change if _is_at_top(zone.body) else {"Links": change}, etag=zone.etag)
+        if _is_at_top(zone.body) or ".v1_0_" not in text(zone.body, "@odata.type"):
+            return await bmc.patch(zone.uri, change if _is_at_top(zone.body) else {"Links": change}, etag=zone.etag)
+        # Intel's PNC shows them below Links, accepts a list there, and drops it; at the top level it takes the list.
+        try:
+            return await bmc.patch(zone.uri, change, etag=zone.etag)
+        except RequestRefused as error:
+            if error.answered != 400:
+                raise
+            return await bmc.patch(zone.uri, {"Links": change}, etag=zone.etag)
 
 
 def _is_at_top(body: JsonObject) -> bool:

@@ -1,0 +1,227 @@
+"""Zones and connections that are created for an attached device and deleted again, and connections of host ports.
+
+Each is inside a fabric: the URIs of Fabrics/X/Endpoints, Zones and Connections are fixed since Redfish 1.6.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+from fabric.bmc.client import BmcClient
+from fabric.bmc.dialects.protocol import AttachmentDialect, DialectEvidence, HeldZone, HostPortZone, resource_name
+from fabric.bmc.errors import CompositionRefused, RequestRefused, ZoneChanged
+from fabric.bmc.hardware import common_properties
+from fabric.bmc.relations import zone_endpoints
+from fabric.bmc.resources import read_collection, read_resources
+from fabric.bmc.transport import BmcResponse
+from fabric.bmc.types import Dialect, Inventory, RedfishEndpoint
+from fabric.bmc.values import JsonObject, link, links, text
+
+# Resources whose Allow header is read; a service treats all of a kind alike, one may just be unreadable.
+MAX_PROBED = 3
+
+
+class FabricPath(NamedTuple):
+    """The endpoints that a zone or connection links: hosts' ends, and what they reach."""
+
+    initiators: frozenset[str]
+    targets: tuple[str, ...]
+
+    def members_of(self, initiator: str) -> tuple[str, ...]:
+        """Return what a host's end reaches by it."""
+        return tuple(uri for uri in self.targets if uri != initiator) if initiator in self.initiators else ()
+
+
+def _fabric_of(endpoint_uri: str) -> str:
+    return endpoint_uri.rpartition("/Endpoints/")[0]
+
+
+def _host_ends(inventory: Inventory) -> list[RedfishEndpoint]:
+    """Return the endpoints of host ports; some services name no root complex where no cable leads to one."""
+    upstream = {port.uri for port in inventory.ports if port.port_type == "UpstreamPort"}
+    return [
+        each
+        for each in inventory.endpoints
+        if each.role == "Initiator" or (not each.role and upstream.intersection(each.port_uris))
+    ]
+
+
+class _CreatedPath(AttachmentDialect):
+    """A member of a collection is created for each attached device; a host port is its endpoint, also without one."""
+
+    collection: ClassVar[str]
+
+    @abstractmethod
+    def paths(self, inventory: Inventory) -> list[FabricPath]:
+        """Return the paths of an inventory."""
+
+    @abstractmethod
+    def path(self, body: JsonObject) -> FabricPath:
+        """Return the path of a zone's or connection's body."""
+
+    @abstractmethod
+    async def request(self, bmc: BmcClient, zone: HeldZone, member: str) -> dict[str, Any]:
+        """Return the body that creates a path to a member."""
+
+    async def recognise(self, evidence: DialectEvidence) -> str:
+        """Return a sentence where the collection of a fabric allows POST."""
+        for fabric in evidence.of_kind("Fabric"):
+            uri = f"{fabric.uri}/{self.collection}"
+            if link(fabric.body, self.collection) == uri and "POST" in (await evidence.allowed(uri) or ()):
+                return f"{self.collection} of fabric {resource_name(fabric)} can be created."
+        return ""
+
+    def host_ports(self, inventory: Inventory) -> list[HostPortZone]:
+        """Return the hosts' endpoints, each with what its zones or connections reach."""
+        paths = self.paths(inventory)
+        return [
+            HostPortZone(
+                uri=each.uri,
+                id=str(each.id or each.name),
+                name=each.name,
+                health=each.health,
+                members=tuple(dict.fromkeys(uri for path in paths for uri in path.members_of(each.uri))),
+                initiator=each,
+                system_uris=each.entity_uris,
+                sources=(f"{_fabric_of(each.uri)}/{self.collection}",),
+            )
+            for each in _host_ends(inventory)
+        ]
+
+    async def read(self, bmc: BmcClient, uri: str) -> HeldZone:
+        """Return a host port with what its zones or connections reach; raises BmcError."""
+        body = (await bmc.get(uri)).body
+        return self._with_parts(uri, body, await read_collection(bmc, f"{_fabric_of(uri)}/{self.collection}"))
+
+    async def read_many(self, bmc: BmcClient, uris: list[str]) -> dict[str, HeldZone]:
+        """Return host ports, each collection read once; raises BmcError."""
+        bodies = await read_resources(bmc, uris)
+        fabrics = {_fabric_of(uri) for uri in bodies}
+        parts = {fabric: await read_collection(bmc, f"{fabric}/{self.collection}") for fabric in fabrics}
+        return {uri: self._with_parts(uri, body, parts[_fabric_of(uri)]) for uri, body in bodies.items()}
+
+    def _with_parts(self, uri: str, body: JsonObject, parts: Mapping[str, JsonObject]) -> HeldZone:
+        members = (member for part in parts.values() for member in self.path(part).members_of(uri))
+        # The ETag of the endpoint is of no use: what its host port has is elsewhere.
+        return HeldZone(uri, common_properties(uri, body)["name"], "", tuple(dict.fromkeys(members)), body, parts)
+
+    async def change(self, bmc: BmcClient, zone: HeldZone, member: str, *, present: bool) -> BmcResponse:
+        """Create a zone or connection to the member, or delete the one that leads to it alone."""
+        if present:
+            return await bmc.post(f"{_fabric_of(zone.uri)}/{self.collection}", await self.request(bmc, zone, member))
+        uri = next(uri for uri, part in zone.parts.items() if member in self.path(part).members_of(zone.uri))
+        try:
+            answer = await bmc.get(uri)
+            path = self.path(answer.body)
+            if path.initiators | set(path.targets) != {zone.uri, member}:
+                name = common_properties(uri, answer.body)["name"]
+                raise CompositionRefused(f"{name} of {bmc.host} has other members too; deleting it would detach them.")
+            return await bmc.delete(uri, etag=answer.etag)
+        except RequestRefused as error:
+            if error.answered in {404, 410}:
+                sentence = f"{zone.name} of {bmc.host} has been changed by somebody else; nothing was written."
+                raise ZoneChanged(sentence, answered=412) from error
+            raise
+
+
+class ZonePost(_CreatedPath):
+    """POST to the zones of a fabric and DELETE: a zone an attached device."""
+
+    name = Dialect.ZONE_POST
+    collection = "Zones"
+
+    def paths(self, inventory: Inventory) -> list[FabricPath]:
+        """Return the zones of endpoints."""
+        return [_of_zone(zone.endpoint_uris) for zone in inventory.zones if zone.zone_type in {"", "ZoneOfEndpoints"}]
+
+    def path(self, body: JsonObject) -> FabricPath:
+        """Return the endpoints of a zone; that of another type reaches nothing."""
+        return _of_zone(zone_endpoints(body) if text(body, "ZoneType") in {"", "ZoneOfEndpoints"} else ())
+
+    async def request(self, bmc: BmcClient, zone: HeldZone, member: str) -> dict[str, Any]:
+        """Return the new zone, with an address pool where the zones of its fabric have one."""
+        below: dict[str, Any] = {"Endpoints": [{"@odata.id": zone.uri}, {"@odata.id": member}]}
+        if pools := await self._pools(bmc, zone):
+            below["AddressPools"] = [{"@odata.id": pools[0]}]
+        name = f"{zone.name}: {member.rpartition('/')[2]}"
+        return {"Name": name, "ZoneType": "ZoneOfEndpoints", "Links": below}
+
+    async def _pools(self, bmc: BmcClient, zone: HeldZone) -> tuple[str, ...]:
+        """Return the address pools of the other zones; of the fabric, where it has no zone yet."""
+        if zone.parts:
+            own = [part for part in zone.parts.values() if self.path(part).members_of(zone.uri)]
+            found = (links(part, "Links", "AddressPools") for part in (*own, *zone.parts.values()))
+            return next((pools for pools in found if pools), ())
+        pools = link((await bmc.get(_fabric_of(zone.uri))).body, "AddressPools")
+        return links((await bmc.get(pools)).body, "Members") if pools else ()
+
+
+def _of_zone(endpoints: tuple[str, ...]) -> FabricPath:
+    """Return the path of a zone, in which every endpoint reaches every other."""
+    return FabricPath(frozenset(endpoints), endpoints)
+
+
+class Connections(_CreatedPath):
+    """POST to the connections of a fabric and DELETE: a connection an attached device."""
+
+    name = Dialect.CONNECTIONS
+    collection = "Connections"
+
+    def paths(self, inventory: Inventory) -> list[FabricPath]:
+        """Return the connections."""
+        return [FabricPath(frozenset(each.initiator_uris), each.target_uris) for each in inventory.connections]
+
+    def path(self, body: JsonObject) -> FabricPath:
+        """Return the endpoints of a connection."""
+        initiators = frozenset(links(body, "Links", "InitiatorEndpoints"))
+        return FabricPath(initiators, links(body, "Links", "TargetEndpoints"))
+
+    async def request(self, bmc: BmcClient, zone: HeldZone, member: str) -> dict[str, Any]:
+        """Return the new connection."""
+        ends = {"InitiatorEndpoints": [{"@odata.id": zone.uri}], "TargetEndpoints": [{"@odata.id": member}]}
+        return {"Name": f"{zone.name}: {member.rpartition('/')[2]}", "Links": ends}
+
+
+class ConnectionPatch(AttachmentDialect):
+    """PATCH of the target endpoints of a connection, one for each host port."""
+
+    name = Dialect.CONNECTION_PATCH
+
+    async def recognise(self, evidence: DialectEvidence) -> str:
+        """Return a sentence where the Allow header of a connection has PATCH."""
+        for connection in evidence.of_kind("Connection")[:MAX_PROBED]:
+            if "/Fabrics/" in connection.uri and "PATCH" in (await evidence.allowed(connection.uri) or ()):
+                return f"Connection {resource_name(connection)} allows PATCH."
+        return ""
+
+    def host_ports(self, inventory: Inventory) -> list[HostPortZone]:
+        """Return the connections with their targets."""
+        ends = {each.uri: each for each in _host_ends(inventory)}
+        found = []
+        for each in inventory.connections:
+            initiator = next((ends[uri] for uri in each.initiator_uris if uri in ends), None)
+            found.append(
+                HostPortZone(
+                    uri=each.uri,
+                    id=str(each.id or each.name),
+                    name=each.name,
+                    health=each.health,
+                    members=each.target_uris,
+                    initiator=initiator,
+                    system_uris=initiator.entity_uris if initiator is not None else (),
+                    doubtful=each.initiator_uris,
+                )
+            )
+        return found
+
+    def members(self, body: JsonObject) -> tuple[str, ...]:
+        """Return the targets of a connection's body."""
+        return links(body, "Links", "TargetEndpoints")
+
+    async def change(self, bmc: BmcClient, zone: HeldZone, member: str, *, present: bool) -> BmcResponse:
+        """Change the whole list of targets."""
+        targets = [uri for uri in zone.members if uri != member] + ([member] if present else [])
+        change = {"Links": {"TargetEndpoints": [{"@odata.id": uri} for uri in targets]}}
+        return await bmc.patch(zone.uri, change, etag=zone.etag)
