@@ -1,7 +1,7 @@
 """Readings: a plan of the requests, made once, and its execution each second.
 
 A MetricReport gives all in one request and is used if it covers most of the properties of the inventory; else the
-collections of sensors and ports are read with $expand, or resource by resource at a slower period.
+collections of sensors and ports are read with $expand, or resource by resource, as often as the service bears it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import statistics
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -29,7 +30,12 @@ MIN_REPORT_COVERAGE = 0.5
 MAX_REPORTS = 16
 MAX_INCOMPLETE_REPORTS = 30  # reports in a row without some property, after which it is no longer expected
 MAX_SAMPLES = 4  # resources of a collection that are read to learn what all of them lack
-MAX_REQUESTS_PER_SECOND = 10.0
+# Until it is known how long a service takes, and at most, however fast it answers.
+FIRST_REQUESTS_PER_SECOND = 10.0
+MAX_REQUESTS_PER_SECOND = 40.0
+BUSY_SHARE = 0.5  # of the time of a service: the rest is for walks, events and operations, and for others
+MAX_PERIOD = 60.0
+ROUNDS_REMEMBERED = 5
 LEGACY_PROPERTIES = {"Temperature": "ReadingCelsius", "Voltage": "ReadingVolts", "Power": "PowerConsumedWatts"}
 PORT_PROPERTIES = ("LinkStatus", "ActiveWidth", "CurrentSpeedGbps")
 
@@ -95,7 +101,7 @@ def _scalar(value: object) -> str | float | None:
 
 
 class ReadingPlan:
-    """The sources of a chassis' readings; `series` names them, `period` is the suggested interval in s.
+    """The sources of a chassis' readings; `series` names them, `period` is the suggested interval (s), it may change.
 
     `is_outdated` once the service reports other properties: reading continues, and the next plan will have them.
     """
@@ -187,11 +193,14 @@ class ResourcePlan(ReadingPlan):
     def __init__(self, series: tuple[ReadingSeries, ...], sources: tuple[ReadingRequest, ...]) -> None:
         self.series = series
         self.sources = sources
-        self.period = max(1.0, math.ceil(len(sources) / MAX_REQUESTS_PER_SECOND))
+        self.period = max(1.0, math.ceil(len(sources) / FIRST_REQUESTS_PER_SECOND))
+        self._rounds: deque[float] = deque(maxlen=ROUNDS_REMEMBERED)  # their durations, s
 
     async def read(self, bmc: BmcClient) -> ChassisReading:
         """Return one reading; values of a refused resource are NaN, raises only where all are refused."""
+        begun = time.monotonic()
         outcomes = await asyncio.gather(*(_read_resources(bmc, source.uri) for source in self.sources))
+        self.learn(time.monotonic() - begun)
         values = [NAN] * len(self.series)
         failures = [outcome for outcome in outcomes if isinstance(outcome, BmcError)]
         if failures and len(failures) == len(outcomes):
@@ -201,6 +210,26 @@ class ResourcePlan(ReadingPlan):
                 for uri, steps, position in source.picks:
                     values[position] = metric_number(_follow_pointer(outcome.get(uri), steps))
         return ChassisReading(at=time.time(), values=tuple(values))
+
+    def take_over(self, before: ResourcePlan) -> None:
+        """Take over what another plan of the same service has learned."""
+        borne = math.ceil(before.period * len(self.sources) / max(1, len(before.sources)))
+        self.period = min(max(1.0, float(borne)), MAX_PERIOD)
+
+    def learn(self, seconds: float) -> None:
+        """Learn from the duration of a round (s) how often the service bears one: `period`, whole seconds.
+
+        The median of the last rounds counts: a single slow one changes nothing.
+        """
+        self._rounds.append(seconds)
+        if len(self._rounds) < ROUNDS_REMEMBERED:
+            return
+        borne = max(statistics.median(self._rounds) / BUSY_SHARE, len(self.sources) / MAX_REQUESTS_PER_SECOND, 1.0)
+        period = min(float(math.ceil(borne)), MAX_PERIOD)
+        # A service at the limit between two periods does not change between them.
+        if period > self.period or borne < 0.8 * (self.period - 1.0):
+            self.period = period
+            self._rounds.clear()
 
 
 async def _read_resources(bmc: BmcClient, uri: str) -> dict[str, Any] | BmcError:

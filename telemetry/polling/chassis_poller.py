@@ -24,7 +24,7 @@ from core.errors import FalconWebError
 from core.language import english, gettext_noop
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
-from fabric.bmc.readings import ReadingPlan, plan_readings
+from fabric.bmc.readings import ReadingPlan, ResourcePlan, plan_readings
 from fabric.bmc.types import Inventory
 from fabric.inventory.models import Chassis
 from fabric.inventory.sync import inventory_mark_unreachable
@@ -128,9 +128,13 @@ class ChassisPoller:
         inventory = await mirror.recent() or await mirror.walk()
         listener = EventListener(chassis.pk, bmc, inventory, self.refresh_requested, mirror.handle_event)
         listening = asyncio.create_task(listener.run())
+        before: ReadingPlan | None = None
         try:
             while True:
                 plan = await plan_readings(bmc, inventory)
+                if isinstance(plan, ResourcePlan) and isinstance(before, ResourcePlan):
+                    plan.take_over(before)
+                before = plan
                 mirroring = asyncio.create_task(mirror.keep_current(inventory))
                 try:
                     await self._read(bmc, plan, inventory, mirror, mirroring)
@@ -186,6 +190,11 @@ class ChassisPoller:
                 else:
                     self._subscribers.take(sample)
                 self.is_reading = True
+                if (learned := max(plan.period, settings.CONFIG.reading_period)) != period:
+                    logger.info("chassis %s is read every %g s from now on", self._pk, learned)
+                    period = learned
+                    self._beats.plan(period)
+                    number = math.floor((begun - phase) / period + EARLY_SHARE)
             # After a failure, the inventory of a moment ago is no answer.
             if self._failures and bmc.received:
                 logger.info("chassis %s answers again", self._pk)

@@ -12,7 +12,14 @@ import pytest
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import discover
 from fabric.bmc.errors import BmcError, Malformed, Unreachable
-from fabric.bmc.readings import MAX_INCOMPLETE_REPORTS, ReadingPlan, ReportPlan, ResourcePlan, plan_readings
+from fabric.bmc.readings import (
+    MAX_INCOMPLETE_REPORTS,
+    ReadingPlan,
+    ReadingRequest,
+    ReportPlan,
+    ResourcePlan,
+    plan_readings,
+)
 from fabric.bmc.series import LINK_STATUSES, Quantity, SeriesFactory
 from fabric.bmc.types import DeviceKind, Inventory
 from falconweb.testing.processes import SimulatorProcess
@@ -132,6 +139,26 @@ async def test_without_report_and_expand_each_resource_is_asked_more_slowly(bmc:
     values = values_by_property(plan, (await plan.read(bmc)).values)
     silent = {f"{sensor.uri}#/Reading" for sensor in inventory.sensors if sensor.reading is None}
     assert {name for name, value in values.items() if math.isnan(value)} == silent
+
+
+def test_a_service_is_read_as_often_as_it_bears_it() -> None:
+    plan = ResourcePlan((), tuple(ReadingRequest(f"/redfish/v1/Chassis/{number}", ()) for number in range(60)))
+    assert plan.period == 6.0, "ten requests a second, until its speed is known"
+
+    def after(*seconds: float) -> float:
+        for one in seconds:
+            plan.learn(one)
+        return plan.period
+
+    assert after(0.4, 0.4, 0.4, 0.4) == 6.0
+    assert after(0.4) == 2.0, "never more than 40 requests a second, however fast it is"
+    assert after(0.4, 9.0, 0.4, 9.0, 0.4) == 2.0, "the median counts"
+    assert after(4.1, 4.1, 4.1) == 9.0, "a slow one is busy with readings half of the time"
+    assert after(4.0, 4.0, 4.0, 4.0, 4.0) == 9.0, "and does not go back and forth"
+    assert after(*[1000.0] * 5) == 60.0
+    larger = ResourcePlan((), plan.sources * 2)
+    larger.take_over(ResourcePlan((), plan.sources))
+    assert larger.period == 12.0
 
 
 @pytest.mark.process

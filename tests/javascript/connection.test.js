@@ -15,6 +15,11 @@ test("a chassis is live up to 3 s, late to 10 s, then stale", () => {
   assert.deepEqual(states, ["live", "live", "late", "late", "stale"]);
 });
 
+test("a chassis that is read every 20 s is live up to 30 s, late to 60 s, then stale", () => {
+  const states = [20_000, 30_001, 60_001].map((age) => freshnessState("connected", age, 0, 20_000));
+  assert.deepEqual(states, ["live", "late", "stale"]);
+});
+
 test("a chassis without values is joining, and stale once that takes too long", () => {
   assert.equal(freshnessState("connected", null, 500), "joining");
   assert.equal(freshnessState("connected", null, 10_001), "stale");

@@ -16,12 +16,13 @@ const SENTENCES = {
 };
 
 /** The state of a chassis whose newest values are of `age` (null without any): live, late, stale, joining, or that of
- * the connection to the site, which has been open for `open`. */
-export function freshnessState(connection, age, open) {
+ * the connection to the site, which has been open for `open`. `period` is that of its values, 0 if unknown: a service
+ * without a report of all values is read as often as it bears it. */
+export function freshnessState(connection, age, open, period = 0) {
   if (connection !== "connected") return connection;
   if (age === null) return open > STALE ? "stale" : "joining";
-  if (age > STALE) return "stale";
-  return age > LATE ? "late" : "live";
+  if (age > Math.max(STALE, 3 * period)) return "stale";
+  return age > Math.max(LATE, 1.5 * period) ? "late" : "live";
 }
 
 /** The worst of the states of the page's chassis; that of the connection where it has none. */

@@ -145,13 +145,13 @@ function showFreshness() {
   if (document.title !== marked) document.title = marked; // setting the same value each second has a cost
   const address = icons?.[severity];
   if (address && icon.getAttribute("href") !== address) icon.setAttribute("href", address);
-  for (const { chassis, state, age } of all) {
+  for (const { chassis, state, age, period } of all) {
     for (const section of document.querySelectorAll(`[data-chassis="${chassis}"]`)) {
       const isOld = isOutdated(state);
       if (isOld && !section.classList.contains("stale")) labelLoads(section, null);
       section.classList.toggle("stale", isOld);
       const lastSeen = section.querySelector("[data-last-seen]");
-      if (lastSeen) lastSeen.textContent = isOld ? _("▲ Last seen {time}", { time: formatAge(age) }) : "";
+      if (lastSeen) lastSeen.textContent = seenWords(isOld, age, period);
       for (const button of section.querySelectorAll("[data-needs-live]")) {
         const reason = whyNotCompose(chassis);
         button.disabled = reason !== "";
@@ -160,6 +160,12 @@ function showFreshness() {
       }
     }
   }
+}
+
+function seenWords(isOld, age, period) {
+  if (isOld) return _("▲ Last seen {time}", { time: formatAge(age) });
+  const seconds = Math.round(period / 1000);
+  return seconds > 1 ? _("Read every {seconds} s: as often as this service bears it", { seconds }) : "";
 }
 
 function showHeader(worst, states) {

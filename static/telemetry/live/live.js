@@ -6,7 +6,7 @@ import { decode } from "./frame.js";
 
 const SIGN_IN_AGAIN = 4401;
 
-const catalogues = new Map(); // chassis id -> { series, places, revision, values, at, receivedAt (ms), skew (ms) }
+const catalogues = new Map(); // chassis id -> { series, places, revision, values, at, receivedAt, pauses, skew (ms) }
 let socket = null;
 let attempts = 0;
 let refusals = 0;
@@ -20,11 +20,12 @@ export const shownChassis = () => [
   ...new Set([...document.querySelectorAll("[data-chassis]")].map((one) => Number(one.dataset.chassis))),
 ];
 
-/** How fresh a chassis is: { state, age of its values in ms }, see connection.js. */
+/** How fresh a chassis is: { state, age of its values in ms, their period in ms or 0 }, see connection.js. */
 export function freshness(chassis) {
-  const receivedAt = catalogues.get(chassis)?.receivedAt;
+  const { receivedAt, pauses = [0] } = catalogues.get(chassis) ?? {};
   const age = receivedAt ? Date.now() - receivedAt : null;
-  return { state: freshnessState(connection(), age, Date.now() - openedAt), age };
+  const period = Math.min(...pauses);
+  return { state: freshnessState(connection(), age, Date.now() - openedAt, period), age, period };
 }
 
 /** Why nothing may be attached to a chassis now, '' where it may. */
@@ -95,6 +96,7 @@ function onMessage(message) {
       revision: message.revision,
       values: null,
       receivedAt: catalogues.get(message.chassis)?.receivedAt ?? 0,
+      pauses: catalogues.get(message.chassis)?.pauses,
       skew: Date.now() - message.now * 1000,
     });
   } else if (message.type === "changed") {
@@ -115,7 +117,13 @@ function onFrame(buffer) {
   }
   catalogue.values = frame.values;
   catalogue.at = frame.at;
-  catalogue.receivedAt = frame.at * 1000 + catalogue.skew;
+  const receivedAt = frame.at * 1000 + catalogue.skew;
+  // The shorter of the last two: after an outage the chassis is no slower than before.
+  if (catalogue.receivedAt) {
+    const pause = receivedAt - catalogue.receivedAt;
+    catalogue.pauses = [catalogue.pauses?.[1] ?? pause, pause];
+  }
+  catalogue.receivedAt = receivedAt;
   document.dispatchEvent(new CustomEvent("falconweb:frame", { detail: frameOf(chassis, catalogue) }));
 }
 
