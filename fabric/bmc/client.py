@@ -34,6 +34,7 @@ from fabric.bmc.transport import (
     error_sentence,
     etag_of,
     one_line,
+    parse_counted,
     parse_json_object,
 )
 from fabric.bmc.types import BmcAddress
@@ -312,9 +313,11 @@ class BmcClient:
         """Return a decoded 2xx response; raises the error of any other status."""
         where = f"{self.host}{uri.split('?', 1)[0]}" if uri.startswith("/") else self.host
         if 200 <= raw.status < 300:
-            body = parse_json_object(raw.body, where=where)
-            etag = etag_of(raw.headers, body)
-            return BmcResponse(status=raw.status, headers=raw.headers, body=body, etag=etag, digest=hash(raw.body))
+            body, values = parse_counted(raw.body, where=where)
+            return BmcResponse(
+                status=raw.status, headers=raw.headers, body=body, etag=etag_of(raw.headers, body),
+                digest=hash(raw.body), size=len(raw.body), values=values,
+            )  # fmt: skip
         try:
             body = parse_json_object(raw.body, where=where)
         except Malformed:

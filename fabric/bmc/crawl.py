@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections import deque
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -24,6 +26,7 @@ from fabric.bmc.errors import (
     TimedOut,
     Unreachable,
 )
+from fabric.bmc.json_bounds import count_values
 from fabric.bmc.transport import BmcResponse, error_sentence
 from fabric.bmc.types import InventoryProblem, ProblemKind
 from fabric.bmc.values import (
@@ -38,10 +41,16 @@ from fabric.bmc.values import (
     resource_type,
     text,
 )
+from fabric.bmc.walk_turns import LARGE_WALK, WalkPace, WalkTurns
 
+ROOT_URI = "/redfish/v1"
 MAX_RESOURCES = 50_000
-# Bound on all responses of a walk together, bytes: several times as much is kept in memory, beside other chassis.
-MAX_WALK_BYTES = 64 * 2**20
+MAX_PROBLEMS = 1000
+MAX_URI_LENGTH = 2000
+# Memory of a value or name beside its bytes; a walk is bounded by that of all its resources (WalkTurns.grant).
+VALUE_BYTES = 48
+WALK_SECONDS = 60.0  # of turns, after which a walk returns with what it has; the next call goes on
+LARGE_PAUSE = 0.02  # between requests of a large walk: the processor is for the readings of others
 # So many timeouts or lost connections in a row mean that the BMC is unreachable, not that a resource is bad.
 MAX_FAILURES_IN_A_ROW = 8
 
@@ -57,14 +66,24 @@ class CrawledResource:
 
 
 class Crawl:
-    """The resources found by a walk; `walk` adds those that can be reached from given links."""
+    """The resources found by a walk; `walk` adds those that can be reached from given links.
 
-    def __init__(self, bmc: BmcClient, *, everything: bool, at_a_time: int = 0) -> None:
+    It takes its turns among those of other BMCs, and stops at bounds of time, memory and resources: a problem of the
+    service root says so.
+    """
+
+    def __init__(self, bmc: BmcClient, *, everything: bool, at_a_time: int = 0, turns: WalkTurns | None = None) -> None:
         self.found: dict[str, CrawledResource] = {}
         self.problems: dict[str, InventoryProblem] = {}
-        # The requests since the last call of `walk`, and the digests of the responses: 0 for unusable ones.
+        # The requests so far, until somebody clears them, and the digests of the responses: 0 for unusable ones.
         self.digests: dict[str, int] = {}
         self.expands = ""  # the query that expands a collection's members, '' where the service offers none
+        self.pace = WalkPace()
+        self._turns = turns or WalkTurns()
+        self._turn_ends = 0.0  # monotonic s
+        self._sizes: dict[str, int] = {}  # of the responses in memory, bytes of objects
+        self._size = 0  # of all of them
+        self._is_late = False  # the last walk ended for want of time
         self._bmc = bmc
         self._everything = everything
         self._at_a_time = at_a_time or bmc.at_a_time
@@ -74,17 +93,22 @@ class Crawl:
         self._others: deque[tuple[str, str, str]] = deque()
         self._working = 0
         self._lost_in_a_row = 0
-        self._most = 0
         self._fatal: BmcError | None = None
         self._progress = asyncio.Condition()
         self._folded = b""
 
-    def take_root(self, root: BmcResponse) -> None:
-        """Start from the service root, which is read without authentication."""
-        uri = "/redfish/v1"
-        self._known.add(uri)
+    async def read_root(self) -> None:
+        """Start from the service root, which is read without authentication. Raises as `service_root` does."""
+        async with self._turns.turn(self.pace):
+            root = await self._timed(self._bmc.service_root())
+        self._known.add(ROOT_URI)
         self.expands = expand_query(root.body)
-        self._keep(uri, root.body, root.etag, listed_by="")
+        self._keep(ROOT_URI, root.body, root.etag, listed_by="")
+
+    @property
+    def remains(self) -> bool:
+        """Whether the last walk left known resources unread, which the next one reads."""
+        return bool(self._pending)
 
     def pack(self) -> None:
         """Compress the resources until `unpack`: 30 KB instead of 1.4 MB, and no work for the garbage collector."""
@@ -100,21 +124,38 @@ class Crawl:
             self._known = set(known)
             self._folded = b""
 
-    async def walk(self) -> None:
-        """Follow every link not yet followed.
+    async def walk(self, *, seconds: float = WALK_SECONDS) -> None:
+        """Follow every link not yet followed, for at most `seconds` of turns.
 
-        Raises SignInRefused, Unreachable or TimedOut once the BMC is unreachable, Malformed for an endless service.
+        Raises SignInRefused, Unreachable or TimedOut once the BMC is unreachable.
         """
-        self._most = self._bmc.received + MAX_WALK_BYTES
-        self.digests = {}
+        if self._is_late:
+            self.problems.pop(ROOT_URI, None)
+        self._is_late = False
+        # The distant past of a BMC says little of its pace.
+        self.pace.requests, self.pace.seconds = self.pace.requests // 2, self.pace.seconds / 2
+        while self.remains and seconds > 0:
+            async with self._turns.turn(self.pace) as turn:
+                begun = time.monotonic()
+                self._turn_ends = begun + min(turn, seconds)
+                await self._take_turn()
+                seconds -= time.monotonic() - begun
+            if self._fatal is not None:
+                raise self._fatal
+        if self.remains:
+            self._is_late = True
+            self._add_limit(f"{len(self.found)} of about {len(self._known)} resources were read so far.")
+
+    async def _take_turn(self) -> None:
         workers = [asyncio.create_task(self._work()) for _ in range(self._at_a_time)]
         try:
             await asyncio.gather(*workers)
         finally:
             for worker in workers:
                 worker.cancel()
-        if self._fatal is not None:
-            raise self._fatal
+
+    def _add_limit(self, sentence: str) -> None:
+        self._add_problem(ROOT_URI, ProblemKind.INCOMPLETE, sentence, "")
 
     def reread(self, uri: str) -> None:
         """Queue a resource for another read; its previous content no longer counts."""
@@ -143,11 +184,12 @@ class Crawl:
             self.mark_unread(known)
 
     async def _work(self) -> None:
+        is_over = False
         while True:
             async with self._progress:
                 while not (self._collections or self._others) and self._working and self._fatal is None:
                     await self._progress.wait()
-                if self._fatal is not None or not (self._collections or self._others):
+                if is_over or self._fatal is not None or not (self._collections or self._others):
                     self._progress.notify_all()
                     return
                 # Collections first: with $expand one of them answers many links.
@@ -155,9 +197,10 @@ class Crawl:
                 self._working += 1
             try:
                 await self._read(uri, referrer, listed_by)
-                if self._bmc.received > self._most:
-                    size = MAX_WALK_BYTES >> 20
-                    self._fatal = Malformed(f"{self._bmc.host} answers with more than {size} MB; reading was aborted.")
+                self.pace.read, self.pace.known = len(self.found), len(self._known)
+                is_over = time.monotonic() >= self._turn_ends
+                if self.pace.read > LARGE_WALK:
+                    await asyncio.sleep(LARGE_PAUSE)
             finally:
                 async with self._progress:
                     self._working -= 1
@@ -170,40 +213,73 @@ class Crawl:
         self._pending.discard(uri)
         try:
             answer = await self._get(uri)
-        except SignInRefused as error:
-            # Without credentials, a protected resource is a problem like others.
-            if self._bmc.signs_in:
-                self._fatal = error
-            else:
-                self._note(uri, ProblemKind.REFUSED, error, referrer)
-        except ServerFault as error:
-            self._note(uri, ProblemKind.SERVER_ERROR, error, referrer)
-            if {"@odata.type", "Id", "Name", "Members"} & error.body.keys():
-                self._keep(uri, error.body, "", listed_by)
-        except RequestRefused as error:
-            kind = ProblemKind.REFUSED if error.answered in {401, 403} else ProblemKind.DEAD_LINK
-            self._note(uri, kind, error, referrer)
-        except ForeignLink as error:
-            self._note(uri, ProblemKind.FOREIGN_LINK, error, referrer)
-        except (Malformed, NotRedfish) as error:
-            self._note(uri, ProblemKind.MALFORMED, error, referrer)
         except (Unreachable, TimedOut) as error:
             self._note(uri, ProblemKind.UNREACHABLE, error, referrer)
             self._lost_in_a_row += 1
             if self._lost_in_a_row >= MAX_FAILURES_IN_A_ROW:
                 self._fatal = error
             return
+        except (SignInRefused, ServerFault, RequestRefused, ForeignLink, Malformed, NotRedfish) as error:
+            self._note_failure(uri, error, referrer, listed_by)
         else:
-            self._keep(uri, answer.body, answer.etag, listed_by)
+            if self._has_room(uri, answer):
+                self._keep(uri, answer.body, answer.etag, listed_by)
         self._lost_in_a_row = 0
+
+    def _note_failure(self, uri: str, error: BmcError, referrer: str, listed_by: str) -> None:
+        match error:
+            case SignInRefused() if self._bmc.signs_in:
+                self._fatal = error
+            case SignInRefused():  # without credentials, a protected resource is a problem like others
+                self._note(uri, ProblemKind.REFUSED, error, referrer)
+            case ServerFault():
+                self._note(uri, ProblemKind.SERVER_ERROR, error, referrer)
+                if {"@odata.type", "Id", "Name", "Members"} & error.body.keys():
+                    raw = msgspec.json.encode(error.body)
+                    values = count_values(raw, where=uri)
+                    answer = BmcResponse(status=500, headers={}, body=error.body, size=len(raw), values=values)
+                    if self._has_room(uri, answer):
+                        self._keep(uri, answer.body, "", listed_by)
+            case RequestRefused():
+                kind = ProblemKind.REFUSED if error.answered in {401, 403} else ProblemKind.DEAD_LINK
+                self._note(uri, kind, error, referrer)
+            case ForeignLink():
+                self._note(uri, ProblemKind.FOREIGN_LINK, error, referrer)
+            case _:
+                self._note(uri, ProblemKind.MALFORMED, error, referrer)
 
     async def _request(self, uri: str) -> BmcResponse:
         self.digests[uri] = 0
-        answer = await self._bmc.get(uri)
+        answer = await self._timed(self._bmc.get(uri))
         self.digests[uri] = answer.digest
         if not is_resource(answer.body):
             raise not_a_resource(uri, answer)
         return answer
+
+    async def _timed(self, request: Awaitable[BmcResponse]) -> BmcResponse:
+        begun = time.monotonic()
+        try:
+            return await request
+        finally:
+            self.pace.requests += 1
+            self.pace.seconds += time.monotonic() - begun
+
+    def _has_room(self, uri: str, answer: BmcResponse) -> bool:
+        """Return whether memory is left for a response; else the walk ends with what it has."""
+        own = answer.size + VALUE_BYTES * answer.values
+        size = self._size + own - self._sizes.get(uri, 0)
+        if self._turns.grant(self, size):
+            self._sizes[uri], self._size = own, size
+            return True
+        read, known = len(self.found), len(self._known)
+        self._add_limit(
+            f"{read} of about {known} resources were read: with the others it needs more than the {size >> 20} MB of "
+            "memory that inventories may have."
+        )
+        self._pending.clear()
+        self._collections.clear()
+        self._others.clear()
+        return False
 
     async def _get(self, uri: str) -> BmcResponse:
         if not self.expands or "?" in uri or not is_expandable(uri):
@@ -257,6 +333,9 @@ class Crawl:
         uri = normalize_uri(target)
         if not uri or uri in self._known:
             return
+        if len(uri) > MAX_URI_LENGTH:
+            self._add_problem(uri[:80], ProblemKind.MALFORMED, f"{referrer} has a link that is too long.", referrer)
+            return
         if not uri.startswith("/") or uri.startswith("//"):
             try:
                 uri = normalize_uri(self._bmc.path(uri)) if re.match(r"[a-z]+://|//", uri, re.IGNORECASE) else ""
@@ -282,8 +361,7 @@ class Crawl:
     def _is_full(self) -> bool:
         if len(self._known) < MAX_RESOURCES:
             return False
-        sentence = f"The service links to more than {MAX_RESOURCES} resources."
-        self._add_problem("/redfish/v1", ProblemKind.MALFORMED, sentence, "")
+        self._add_limit(f"The service links to more than {MAX_RESOURCES} resources; the others are not read.")
         return True
 
     def _note(self, uri: str, kind: ProblemKind, error: BmcError, referrer: str) -> None:
@@ -292,9 +370,10 @@ class Crawl:
     def _add_problem(
         self, uri: str, kind: ProblemKind, sentence: str, referrer: str, status: int | None = None
     ) -> None:
-        self.problems.setdefault(
-            uri, InventoryProblem(uri=uri, kind=kind, sentence=sentence, status=status, referrer=referrer)
-        )
+        if len(self.problems) < MAX_PROBLEMS or kind is ProblemKind.INCOMPLETE:
+            self.problems.setdefault(
+                uri, InventoryProblem(uri=uri, kind=kind, sentence=sentence, status=status, referrer=referrer)
+            )
 
 
 def expand_query(root: JsonObject) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import msgspec
@@ -12,7 +14,7 @@ import msgspec
 from core.text import natural_key
 from fabric.bmc import components, hardware, sensors
 from fabric.bmc.client import BmcClient
-from fabric.bmc.crawl import Crawl, CrawledResource
+from fabric.bmc.crawl import ROOT_URI, WALK_SECONDS, Crawl, CrawledResource
 from fabric.bmc.dialects import DialectProbe, probe_dialect
 from fabric.bmc.hardware import common_properties
 from fabric.bmc.relations import ResourceRelations, zone_endpoints
@@ -41,9 +43,13 @@ from fabric.bmc.values import (
     text,
     texts,
 )
+from fabric.bmc.walk_turns import WalkPace, WalkTurns
 
 AnyResource = TypeVar("AnyResource", bound=RedfishResource)
 
+# Of turns, of a walk that replaces an inventory, or has no other one after it, s.
+WHOLE_WALK_SECONDS = 900.0
+NOT_PROBED = DialectProbe(reason="The service has not been read completely yet.", known=False)
 # Kinds that change while a chassis is in use, apart from readings; the rest is read when something new appears.
 VOLATILE_TYPES = frozenset(
     {"Chassis", "PCIeDevice", "Port", "Zone", "Connection", "Endpoint", "ResourceBlock", "ComputerSystem"}
@@ -59,35 +65,66 @@ async def discover(bmc: BmcClient, *, everything: bool = False) -> Inventory:
     lists every dead link of the service. Raises NotRedfish, SignInRefused and the transport errors of the service root;
     Unreachable or TimedOut also when the BMC becomes unreachable during the walk. No single resource raises.
     """
-    return await Discovery(bmc, everything=everything).walk()
+    return await Discovery(bmc, everything=everything).walk(seconds=WHOLE_WALK_SECONDS)
 
 
 class Discovery:
     """A walk that can be refreshed with a fraction of its requests.
 
-    `at_a_time` bounds its requests below the client's own limit, so that others can use the same client meanwhile.
+    `at_a_time` bounds its requests below the client's own limit, so that others can use the same client meanwhile;
+    `turns` are shared with the walks of other BMCs. `begun_at` is when the oldest of what a refresh reads was read.
     """
 
-    def __init__(self, bmc: BmcClient, *, everything: bool = False, at_a_time: int = 0) -> None:
+    def __init__(
+        self, bmc: BmcClient, *, everything: bool = False, at_a_time: int = 0, turns: WalkTurns | None = None
+    ) -> None:
         self._bmc = bmc
         self._everything = everything
         self._at_a_time = at_a_time
-        self._crawl = Crawl(bmc, everything=everything, at_a_time=at_a_time)
-        self._probe = DialectProbe()
+        self._turns = turns or WalkTurns()
+        self._crawl = self._new_crawl()
+        self._probe = NOT_PROBED
+        self.begun_at = datetime.now(UTC)
+        self._before: dict[str, CrawledResource] = {}  # what an unfinished refresh reads again, as it was
         # False during a walk: one that was aborted has less than the service has.
         self._whole = False
         # The requests and responses of the last refresh; if they differ, or are unusable, everything is read again.
         self._last_requests: dict[str, int] = {}
         self._found: Inventory | None = None
 
-    async def walk(self) -> Inventory:
-        """Read the whole service again and return its inventory; raises as `discover` does."""
-        self._whole, self._last_requests = False, {}
-        self._crawl = Crawl(self._bmc, everything=self._everything, at_a_time=self._at_a_time)
-        self._crawl.take_root(await self._bmc.service_root())
-        await self._crawl.walk()
-        self._probe = await probe_dialect(self._bmc, self._crawl.found, self._crawl.problems)
-        return self._done()
+    def _new_crawl(self) -> Crawl:
+        return Crawl(self._bmc, everything=self._everything, at_a_time=self._at_a_time, turns=self._turns)
+
+    @property
+    def pace(self) -> WalkPace:
+        """How the walk proceeds."""
+        return self._crawl.pace
+
+    @property
+    def remains(self) -> bool:
+        """Whether the service has resources that the next refresh will read."""
+        return self._crawl.remains
+
+    async def walk(self, *, seconds: float = WALK_SECONDS) -> Inventory:
+        """Read the whole service again and return its inventory; raises as `discover` does.
+
+        The first inventory of a slow service has what was read within `seconds` of turns, and `refresh` adds the rest.
+        A later walk has more time, and one that does not end within it changes nothing.
+        """
+        if self._whole and self.remains:
+            return await self.refresh()
+        known = (self._crawl, self._found) if self._whole else None
+        self._whole, self._last_requests, self._before = False, {}, {}
+        self.begun_at = datetime.now(UTC)
+        self._crawl = self._new_crawl()
+        await self._crawl.read_root()
+        await self._crawl.walk(seconds=WHOLE_WALK_SECONDS if known else seconds)
+        if self.remains and known is not None and known[1] is not None:
+            self._crawl, found = known
+            self._whole = True
+            return found
+        self._probe = NOT_PROBED
+        return await self._done()
 
     async def refresh(self) -> Inventory:
         """Return the inventory with chassis, devices, ports, zones, endpoints, blocks and systems read again.
@@ -95,16 +132,37 @@ class Discovery:
         New resources are read with all below them, those that their collection no longer lists are removed, and those
         that cannot be read for now stay unchanged, with a problem beside them. With $expand this is one request per
         collection. Walks the whole service where it has not been walked, or where the last walk was aborted. Where
-        the responses are those of the previous refresh, byte for byte, the same inventory object is returned.
+        the responses are those of the previous refresh, byte for byte, the same inventory object is returned, and so
+        it is while a slow service is still being read again.
         """
+        begun_at = datetime.now(UTC)
         if self._found is not None and self._last_requests and await self._is_unchanged():
+            self.begun_at = begun_at
             return self._found
         self._crawl.unpack()
-        moving = [each for each in self._crawl.found.values() if each.kind in VOLATILE_TYPES]
-        return await self._read_again(moving) if moving and self._whole else await self.walk()
-
-    async def _read_again(self, moving: list[CrawledResource]) -> Inventory:
+        if not self.remains:
+            moving = [each for each in self._crawl.found.values() if each.kind in VOLATILE_TYPES]
+            if not (moving and self._whole):
+                return await self.walk()
+            self.begun_at = begun_at
+            self._read_again(moving)
+        elif not self._whole:
+            return await self.walk()
         self._whole, self._last_requests = False, {}
+        await self._crawl.walk()
+        if self.remains and self._before and self._found is not None:
+            self._whole = True
+            return self._found
+        was_again = bool(self._before)
+        self._restore_unread()
+        inventory = await self._done()
+        if was_again and self._probe.known and all(self._crawl.digests.values()):
+            self._last_requests = self._crawl.digests
+        return inventory
+
+    def _read_again(self, moving: list[CrawledResource]) -> None:
+        """Queue resources, and the collections that list them, for another read."""
+        self._crawl.digests = {}
         listed_now: set[str] = set()
         collections = {each.uri for each in self._crawl.found.values() if each.kind in CREATED_COLLECTIONS}
         for uri in {each.uri.rpartition("/")[0] for each in moving}:
@@ -120,25 +178,22 @@ class Discovery:
             else:
                 # Reached by another link than its collection's: no other resource would lead there again.
                 self._crawl.reread(each.uri)
-        before = {each.uri: each for each in moving} | {
+        self._before = {each.uri: each for each in moving} | {
             uri: self._crawl.found[uri] for uri in collections if uri in self._crawl.found
         }
         for uri in sorted(collections):
             self._crawl.reread(uri)
-        await self._crawl.walk()
-        for each in before.values():
+
+    def _restore_unread(self) -> None:
+        """Keep the last state of what could not be read again, beside its problem; drop what is gone."""
+        for each in self._before.values():
             if each.uri in self._crawl.found:
                 continue
-            # A resource that cannot be read for now is not removed: its last state stays, beside the problem.
             if self._is_unreadable_now(each.uri) or self._is_unreadable_now(each.uri.rpartition("/")[0]):
                 self._crawl.found[each.uri] = each
             else:
                 self._crawl.discard_below(each.uri)
-        if not self._probe.known:
-            self._probe = await probe_dialect(self._bmc, self._crawl.found, self._crawl.problems)
-        if self._probe.known and all(self._crawl.digests.values()):
-            self._last_requests = self._crawl.digests
-        return self._done()
+        self._before = {}
 
     async def _is_unchanged(self) -> bool:
         """Repeat the requests of the last refresh; return whether every response is the same."""
@@ -148,15 +203,28 @@ class Discovery:
                 return False
         return True
 
-    def _done(self) -> Inventory:
-        inventory = self._found = build_inventory(self._crawl, self._probe)
-        self._whole = True
-        self._crawl.pack()
+    async def _done(self) -> Inventory:
+        crawl = self._crawl
+        if self.remains:
+            self._probe = NOT_PROBED
+        elif not self._probe.known:
+            self._probe = await probe_dialect(self._bmc, crawl.found, crawl.problems)
+        if self.pace.is_heavy:
+            # Seconds of work, beside the readings of others.
+            inventory = await asyncio.to_thread(build_inventory, crawl, self._probe)
+            await asyncio.to_thread(crawl.pack)
+        else:
+            inventory = build_inventory(crawl, self._probe)
+            crawl.pack()
+        self._found, self._whole = inventory, True
         return inventory
 
     def _is_unreadable_now(self, uri: str) -> bool:
         problem = self._crawl.problems.get(uri)
-        return problem is not None and problem.kind is not ProblemKind.DEAD_LINK
+        if problem is None:
+            limit = self._crawl.problems.get(ROOT_URI)
+            return limit is not None and limit.kind is ProblemKind.INCOMPLETE
+        return problem.kind is not ProblemKind.DEAD_LINK
 
 
 def build_inventory(crawl: Crawl, probe: DialectProbe) -> Inventory:

@@ -12,6 +12,7 @@ from core.text import natural_key
 from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import is_embedded
 from fabric.bmc.errors import Malformed, RequestRefused, ServerFault, Unreachable
+from fabric.bmc.json_bounds import count_values
 from fabric.bmc.transport import one_line
 from fabric.bmc.types import RedfishEvent
 from fabric.bmc.values import JsonObject, boolean, link, normalize_uri, objects, text, texts, value_at
@@ -105,8 +106,9 @@ def decode_events(data: str, stream_id: str) -> Iterator[RedfishEvent]:
     A record without EventId gets the stream's id, with its member's number where there are several.
     """
     try:
+        count_values(data.encode(errors="replace"), where="The event stream")
         body = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except (Malformed, msgspec.DecodeError, RecursionError):
         return
     if not isinstance(body, dict):
         return

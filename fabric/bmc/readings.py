@@ -21,6 +21,7 @@ import msgspec
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import BmcError, Malformed, RequestRefused, ServerFault
 from fabric.bmc.events import parse_timestamp
+from fabric.bmc.json_bounds import count_values
 from fabric.bmc.series import LINK_STATUSES, ChassisReading, ReadingSeries, SeriesFactory
 from fabric.bmc.types import Inventory
 
@@ -28,6 +29,9 @@ NAN = math.nan
 # A report is used if it covers this share of the properties that single resources would give.
 MIN_REPORT_COVERAGE = 0.5
 MAX_REPORTS = 16
+MAX_SERIES = 20_000  # of a chassis: its other readings are left out
+MAX_REPORT_VALUES = 2_000_000  # values and names in a report: 200,000 readings with their units and times
+REPORT_BYTES_PER_SECOND = 2**20  # a larger report is read less often
 MAX_INCOMPLETE_REPORTS = 30  # reports in a row without some property, after which it is no longer expected
 MAX_SAMPLES = 4  # resources of a collection that are read to learn what all of them lack
 # Until it is known how long a service takes, and at most, however fast it answers.
@@ -59,6 +63,7 @@ DECODER = msgspec.json.Decoder(MetricReport)
 
 def parse_report(raw: bytes, host: str) -> MetricReport:
     """Return the report in these bytes; an entry that violates the schema is dropped alone. Raises Malformed."""
+    count_values(raw, where=host, most=MAX_REPORT_VALUES)
     try:
         return DECODER.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -104,11 +109,13 @@ class ReadingPlan:
     """The sources of a chassis' readings; `series` names them, `period` is the suggested interval (s), it may change.
 
     `is_outdated` once the service reports other properties: reading continues, and the next plan will have them.
+    `limit` says which readings are left out, '' for none.
     """
 
     series: tuple[ReadingSeries, ...] = ()
     period: float = 1.0
     is_outdated: bool = False
+    limit: str = ""
 
     async def read(self, bmc: BmcClient) -> ChassisReading:
         """Return one reading, aligned with `series`; raises BmcError."""
@@ -118,9 +125,11 @@ class ReadingPlan:
 class ReportPlan(ReadingPlan):
     """All readings in one request."""
 
-    def __init__(self, uri: str, properties: list[str], namer: SeriesFactory) -> None:
+    def __init__(self, uri: str, properties: list[str], namer: SeriesFactory, *, size: int = 0) -> None:
         self._uri = uri
-        self._index_properties(properties)
+        self._index_properties(properties[:MAX_SERIES])
+        self.period = max(1.0, math.ceil(size / REPORT_BYTES_PER_SECOND))
+        self.limit = limit_sentence(len(properties))
         self.series = tuple(namer.series(name) for name in self._position)
 
     def _index_properties(self, properties: list[str]) -> None:
@@ -138,7 +147,7 @@ class ReportPlan(ReadingPlan):
     def decode(self, raw: bytes, at: float, host: str = "The BMC") -> ChassisReading:
         """Return the reading in a report's bytes; raises Malformed."""
         report = parse_report(raw, host)
-        entries = report.metric_values
+        entries = report.metric_values[:MAX_SERIES]
         if [entry.metric_property for entry in entries] != self._order:
             entries = [entry for entry in entries if entry.metric_property]
             self._realign([entry.metric_property for entry in entries])
@@ -190,25 +199,23 @@ class ReadingRequest(msgspec.Struct, frozen=True):
 class ResourcePlan(ReadingPlan):
     """Readings from single resources or expanded collections."""
 
-    def __init__(self, series: tuple[ReadingSeries, ...], sources: tuple[ReadingRequest, ...]) -> None:
+    def __init__(
+        self, series: tuple[ReadingSeries, ...], sources: tuple[ReadingRequest, ...], *, limit: str = ""
+    ) -> None:
         self.series = series
         self.sources = sources
+        self.limit = limit
         self.period = max(1.0, math.ceil(len(sources) / FIRST_REQUESTS_PER_SECOND))
         self._rounds: deque[float] = deque(maxlen=ROUNDS_REMEMBERED)  # their durations, s
 
     async def read(self, bmc: BmcClient) -> ChassisReading:
         """Return one reading; values of a refused resource are NaN, raises only where all are refused."""
         begun = time.monotonic()
-        outcomes = await asyncio.gather(*(_read_resources(bmc, source.uri) for source in self.sources))
-        self.learn(time.monotonic() - begun)
         values = [NAN] * len(self.series)
-        failures = [outcome for outcome in outcomes if isinstance(outcome, BmcError)]
-        if failures and len(failures) == len(outcomes):
-            raise failures[0]
-        for source, outcome in zip(self.sources, outcomes, strict=True):
-            if not isinstance(outcome, BmcError):
-                for uri, steps, position in source.picks:
-                    values[position] = metric_number(_follow_pointer(outcome.get(uri), steps))
+        failures = await asyncio.gather(*(_pick_values(bmc, source, values) for source in self.sources))
+        self.learn(time.monotonic() - begun)
+        if failures and all(failures):
+            raise next(failure for failure in failures if failure is not None)
         return ChassisReading(at=time.time(), values=tuple(values))
 
     def take_over(self, before: ResourcePlan) -> None:
@@ -230,6 +237,16 @@ class ResourcePlan(ReadingPlan):
         if period > self.period or borne < 0.8 * (self.period - 1.0):
             self.period = period
             self._rounds.clear()
+
+
+async def _pick_values(bmc: BmcClient, source: ReadingRequest, values: list[float]) -> BmcError | None:
+    """Enter the values of one request, of which nothing else is kept; returns the error of a refused one."""
+    resources = await _read_resources(bmc, source.uri)
+    if isinstance(resources, BmcError):
+        return resources
+    for uri, steps, position in source.picks:
+        values[position] = metric_number(_follow_pointer(resources.get(uri), steps))
+    return None
 
 
 async def _read_resources(bmc: BmcClient, uri: str) -> dict[str, Any] | BmcError:
@@ -268,22 +285,29 @@ async def plan_readings(bmc: BmcClient, inventory: Inventory) -> ReadingPlan:
     namer = SeriesFactory(inventory)
     wanted = list(dict.fromkeys(expected_properties(inventory)))
     best: list[str] = []
-    best_uri = ""
+    best_uri, size = "", 0
     for uri in inventory.service.metric_report_uris[:MAX_REPORTS]:
-        properties = await _report_properties(bmc, uri)
+        properties, bytes_of_it = await _report_properties(bmc, uri)
         if len(set(properties)) > len(set(best)):
-            best, best_uri = properties, uri
-    if best and len(set(best) & set(wanted)) >= MIN_REPORT_COVERAGE * len(wanted):
-        return ReportPlan(best_uri, best, namer)
+            best, best_uri, size = properties, uri, bytes_of_it
+    if best and len(set(best) & set(wanted)) >= MIN_REPORT_COVERAGE * min(len(wanted), MAX_SERIES):
+        return ReportPlan(best_uri, best, namer, size=size)
     return await _plan_resources(bmc, inventory, wanted, namer)
 
 
-async def _report_properties(bmc: BmcClient, uri: str) -> list[str]:
+async def _report_properties(bmc: BmcClient, uri: str) -> tuple[list[str], int]:
+    """Return the properties of a report and its size in bytes; none where it cannot be read."""
     try:
-        report = parse_report(await bmc.get_bytes(uri), bmc.host)
+        raw = await bmc.get_bytes(uri)
+        report = parse_report(raw, bmc.host)
     except (RequestRefused, ServerFault, Malformed):
-        return []
-    return [entry.metric_property for entry in report.metric_values if entry.metric_property]
+        return [], 0
+    return [entry.metric_property for entry in report.metric_values if entry.metric_property], len(raw)
+
+
+def limit_sentence(count: int) -> str:
+    """Return which of `count` readings are left out, in words; '' for none."""
+    return f"It reports {count} readings; the first {MAX_SERIES} are read." if count > MAX_SERIES else ""
 
 
 def expected_properties(inventory: Inventory) -> Iterator[str]:
@@ -335,6 +359,7 @@ async def _plan_resources(
     bmc: BmcClient, inventory: Inventory, wanted: list[str], namer: SeriesFactory
 ) -> ResourcePlan:
     """Return a plan of as few requests as the service allows: expanded resources are not requested individually."""
+    limit, wanted = limit_sentence(len(wanted)), wanted[:MAX_SERIES]
     series = tuple(namer.series(name) for name in wanted)
     picks: dict[str, list[tuple[str, tuple[str, ...], int]]] = defaultdict(list)
     for position, name in enumerate(wanted):
@@ -347,7 +372,7 @@ async def _plan_resources(
             for uri, _, _ in query.picks:
                 picks.pop(uri, None)
     sources += [ReadingRequest(uri, tuple(wanted_there)) for uri, wanted_there in picks.items()]
-    return ResourcePlan(series, tuple(sources))
+    return ResourcePlan(series, tuple(sources), limit=limit)
 
 
 async def _absent_properties(bmc: BmcClient, lacking: Mapping[str, AbstractSet[str]]) -> set[str]:

@@ -9,11 +9,11 @@ import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import aiohttp
 import msgspec
@@ -32,10 +32,14 @@ from fabric.bmc.errors import (
     Unreachable,
     WrongAddress,
 )
+from fabric.bmc.json_bounds import count_values
 from fabric.bmc.types import CertificateTrust
 
 MAX_CONNECTIONS = 4
 MAX_RESPONSE_BYTES = 32 * 2**20
+# Of larger responses, so many are received at a time by all clients of an event loop: the others wait.
+LARGE_RESPONSE_BYTES = 2**20
+MAX_LARGE_RESPONSES = 4
 MAX_REDIRECTS = 5
 CONNECT_SECONDS = 5.0
 USER_AGENT = "FalconWeb"
@@ -155,14 +159,17 @@ class Transport:
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         chunks: list[bytes] = []
         size = 0
-        async for chunk in response.content.iter_any():
-            size += len(chunk)
-            if size > MAX_RESPONSE_BYTES:
-                raise Malformed(
-                    f"{self.host} sent an answer larger than {MAX_RESPONSE_BYTES >> 20} MB; reading was aborted."
-                )
-            chunks.append(chunk)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        async with AsyncExitStack() as place:
+            async for chunk in response.content.iter_any():
+                if size <= LARGE_RESPONSE_BYTES < size + len(chunk):
+                    await place.enter_async_context(_large_responses())
+                size += len(chunk)
+                if size > MAX_RESPONSE_BYTES:
+                    raise Malformed(
+                        f"{self.host} sent an answer larger than {MAX_RESPONSE_BYTES >> 20} MB; reading was aborted."
+                    )
+                chunks.append(chunk)
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     @asynccontextmanager
     async def stream(
@@ -235,6 +242,14 @@ class Transport:
         return CertificateRejected(
             f"The certificate of {self.host} is not trusted by {whose}: {detail}.{its}", found=found
         )
+
+
+_places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+def _large_responses() -> asyncio.Semaphore:
+    """Return the places for large responses of this event loop."""
+    return _places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_LARGE_RESPONSES))
 
 
 # A context holds all CAs of the system, 1.5 MB: clients with the same trust share one while any of them exists.
@@ -317,7 +332,8 @@ MAX_SENTENCE_LENGTH = 500
 class BmcResponse(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP response with a JSON object as its body ({} where it had none).
 
-    `digest` is that of the body's bytes, the same in this process for the same bytes.
+    `digest` is that of the body's bytes, the same in this process for the same bytes; `size` is their number, and
+    `values` that of the values and names in them.
     """
 
     status: int
@@ -325,19 +341,27 @@ class BmcResponse(msgspec.Struct, frozen=True, kw_only=True):
     body: dict[str, Any]
     etag: str = ""
     digest: int = 0
+    size: int = 0
+    values: int = 0
 
 
 def parse_json_object(raw: bytes, *, where: str) -> dict[str, Any]:
     """Return the JSON object in `raw`, {} for an empty body; raises Malformed, which names `where`."""
+    return parse_counted(raw, where=where)[0]
+
+
+def parse_counted(raw: bytes, *, where: str) -> tuple[dict[str, Any], int]:
+    """Return the JSON object in `raw`, {} for an empty body, and how many values it has; raises Malformed."""
     if not raw.strip():
-        return {}
+        return {}, 0
+    values = count_values(raw, where=where)
     try:
         decoded = msgspec.json.decode(raw.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed(f"{where} answered with something that is not JSON.") from error
     if not isinstance(decoded, dict):
         raise Malformed(f"{where} answered with JSON that is not an object.")
-    return decoded
+    return decoded, values
 
 
 def etag_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:

@@ -65,6 +65,7 @@ class ProblemKind(StrEnum):
     SERVER_ERROR = "server_error"  # 5xx
     FOREIGN_LINK = "foreign_link"  # a link to another address; never followed, so that no credential is sent there
     UNREACHABLE = "unreachable"  # timeout, reset or refused connection during the walk
+    INCOMPLETE = "incomplete"  # the walk reached a bound: more is there than was read
 
 
 class InventoryProblem(msgspec.Struct, frozen=True, kw_only=True):

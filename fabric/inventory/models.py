@@ -58,6 +58,9 @@ class Chassis(models.Model):
     inventory_at = models.DateTimeField(null=True, editable=False)
     last_error = models.TextField(blank=True, editable=False)  # one sentence, '' while it answers
     last_error_at = models.DateTimeField(null=True, editable=False)
+    walk_progress = models.JSONField(null=True, editable=False)  # of a walk that takes long: fabric.inventory.progress
+    walk_limit = models.CharField(max_length=300, blank=True, editable=False)  # what the last walk left out, and why
+    reading_limit = models.CharField(max_length=300, blank=True, editable=False)  # which readings are left out
 
     objects = GrantedQuerySet.as_manager()
 

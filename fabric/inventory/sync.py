@@ -70,7 +70,7 @@ def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory, begun_at: da
         walk_mirrored.send(Chassis, chassis=locked, walk=mirror.walked(), begun_at=begun_at)
         _update_chassis(locked, inventory)
         locked.inventory_at = timezone.now()
-        locked.last_error, locked.last_error_at = "", None
+        locked.last_error, locked.last_error_at, locked.walk_progress = "", None, None
         if changed:
             locked.inventory_revision += 1
             Walk.objects.filter(chassis=locked).update(found=plain)
@@ -90,7 +90,7 @@ def inventory_confirm(*, chassis_id: int) -> None:
 def inventory_mark_unreachable(*, chassis_id: int, sentence: str) -> None:
     """Record why a chassis cannot be read for now; its last state stays."""
     Chassis.objects.filter(pk=chassis_id).exclude(last_error=sentence).update(
-        last_error=sentence, last_error_at=timezone.now()
+        last_error=sentence, last_error_at=timezone.now(), walk_progress=None
     )
 
 
@@ -108,6 +108,9 @@ def _update_chassis(chassis: Chassis, inventory: wire.Inventory) -> None:
     values: dict[str, Any] = {
         "product": service.product, "redfish_version": service.redfish_version,
         "firmware_version": service.firmware_version, "uuid": service.uuid,
+        "walk_limit": next(
+            (one.sentence for one in inventory.problems if one.kind is wire.ProblemKind.INCOMPLETE), ""
+        ),
     }  # fmt: skip
     if inventory.dialect_known or chassis.inventory_at is None:
         values |= {"dialect": inventory.dialect, "dialect_reason": inventory.dialect_reason}

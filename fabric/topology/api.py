@@ -84,7 +84,7 @@ class ChassisSerializer(DataclassSerializer):
         dataclass = ChassisView
         fields = [
             "id", "name", "model", "serial_number", "firmware_version", "health", "dialect", "enabled", "last_error",
-            "inventory_at", "drawers", "host_ports",
+            "inventory_at", "progress", "limits", "drawers", "host_ports",
         ]  # fmt: skip
 
 

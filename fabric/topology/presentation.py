@@ -129,6 +129,8 @@ class ChassisView:
     drawers: tuple[DrawerView, ...]
     host_ports: tuple[HostPortView, ...]
     may_compose: bool
+    progress: str = ""  # of a walk that goes on, in words
+    limits: tuple[str, ...] = ()  # what is left out of it, in sentences
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ from core.language import _
 from core.text import natural_key
 from fabric.drift.selectors import DriftNotes, drift_notes
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot, Switch, Walk
+from fabric.inventory.progress import walk_progress_label
 from fabric.inventory.rules import CounterBaseline, counts_since
 from fabric.inventory.selectors import (
     counter_baselines,
@@ -143,6 +144,8 @@ def fabric_view(
             drawers=_drawers(row, drawers[row.pk], switches, slots, notes),
             host_ports=tuple(host_ports[row.pk]),
             may_compose=person.may_compose and row.is_composable,
+            progress=walk_progress_label(row),
+            limits=tuple(one for one in (row.walk_limit, row.reading_limit) if one and person.is_administrator),
         )
         for row in rows
     )

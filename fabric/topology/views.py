@@ -34,6 +34,7 @@ from fabric.bmc.series import counter_label
 from fabric.drift.selectors import drift_rows, part_drifts
 from fabric.history.selectors import attachment_rows, attachment_views
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch, Walk
+from fabric.inventory.progress import walk_progress_label
 from fabric.inventory.rules import counts_since
 from fabric.inventory.selectors import (
     counter_baselines,
@@ -427,13 +428,16 @@ def system(request: HttpRequest) -> HttpResponse:
     counts = [(_(name), model.objects.filter(here).count()) for name, model in COUNTED_MODELS]
     kinds = Device.objects.filter(here).order_by("kind").values_list("kind").annotate(Count("pk"))
     people = User.objects.filter(is_active=True).select_related("tenant").order_by("username")
+    page = Paginator(Chassis.objects.all(), ROWS_A_PAGE // 2).get_page(request.GET.get("page"))
+    for one in page:
+        one.progress = walk_progress_label(one)
     context: dict[str, Any] = {
         "python": platform.python_version(),
         "django": django.get_version(),
         "database": f"{connection.display_name} {'.'.join(str(part) for part in connection.get_database_version())}",
         "counts": [(_("Hosts"), Host.objects.count()), *counts],
         "kinds": [(Device.Kind(kind).label, number) for kind, number in kinds],
-        "page": Paginator(Chassis.objects.all(), ROWS_A_PAGE // 2).get_page(request.GET.get("page")),
+        "page": page,
         "people": Paginator(people, ROWS_A_PAGE // 2).get_page(request.GET.get("people")),
     }
     return render(request, "fabric/topology/system.html", context)

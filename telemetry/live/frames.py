@@ -328,6 +328,7 @@ class FrameOutbox:
         self._waiting: list[tuple[FrameUpdate, asyncio.Future[bool]]] = []
         self._writing: asyncio.Task[None] | None = None
         self._is_unreachable = False
+        self._unpackable: set[int] = set()  # chassis of whose frames the log tells already
 
     async def publish(self, update: FrameUpdate) -> bool:
         """Publish a frame, if Redis is reachable; returns, when done or dropped, whether its catalogue is outdated.
@@ -350,7 +351,14 @@ class FrameOutbox:
         """
         arguments: list[Any] = [self._worker]
         for one in updates:
-            arguments += one.packed()
+            try:
+                arguments += one.packed()
+            except (ValueError, struct.error):
+                # That of one chassis does not cost the others theirs.
+                metrics.increment("publish_failures", chassis=one.frame.chassis)
+                if one.frame.chassis not in self._unpackable:
+                    logger.exception("frames of chassis %s cannot be published", one.frame.chassis)
+                self._unpackable.add(one.frame.chassis)
         published, unknown = await self._script(args=arguments)
         return int(published), frozenset(map(int, unknown))
 

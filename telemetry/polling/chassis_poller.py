@@ -26,7 +26,9 @@ from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
 from fabric.bmc.readings import ReadingPlan, ResourcePlan, plan_readings
 from fabric.bmc.types import Inventory
+from fabric.bmc.walk_turns import WalkTurns
 from fabric.inventory.models import Chassis
+from fabric.inventory.progress import reading_limit_record
 from fabric.inventory.sync import inventory_mark_unreachable
 from telemetry.alerts.watch import AlertWatch
 from telemetry.instrumentation import metrics
@@ -51,14 +53,14 @@ class PollerContext:
     """Context shared by the pollers of one worker.
 
     `is_claimed` returns whether the worker's claim on a chassis is valid now, `phase` the offset (s) of a chassis'
-    beats from the full second; `walks` limits concurrent walks.
+    beats from the full second; `turns` those of its walks.
     """
 
     bus: redis.asyncio.Redis
     outbox: FrameOutbox
     is_claimed: Callable[[int], bool]
     phase: Callable[[int], float]
-    walks: asyncio.Semaphore
+    turns: WalkTurns
 
 
 class ChassisPoller:
@@ -122,7 +124,7 @@ class ChassisPoller:
 
     async def _follow(self, chassis: Chassis, bmc: BmcClient) -> None:
         """Read and mirror concurrently; readings are planned again whenever the inventory has changed."""
-        mirror = InventoryMirror(chassis, bmc, self._context.walks, self.refresh_requested, self._changed)
+        mirror = InventoryMirror(chassis, bmc, self._context.turns, self.refresh_requested, self._changed)
         self._catalogue = None
         # After the death of another worker, quick readings matter more than an inventory newer than a minute.
         inventory = await mirror.recent() or await mirror.walk()
@@ -135,6 +137,7 @@ class ChassisPoller:
                 if isinstance(plan, ResourcePlan) and isinstance(before, ResourcePlan):
                     plan.take_over(before)
                 before = plan
+                await run_in_thread(reading_limit_record, chassis_id=chassis.pk, sentence=plan.limit)
                 mirroring = asyncio.create_task(mirror.keep_current(inventory))
                 try:
                     await self._read(bmc, plan, inventory, mirror, mirroring)

@@ -13,7 +13,8 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -31,8 +32,10 @@ from fabric.bmc.sensors import read_sensor
 from fabric.bmc.series import ChassisReading, ReadingSeries
 from fabric.bmc.types import Inventory, RedfishEvent, RedfishSensor
 from fabric.bmc.values import normalize_uri
+from fabric.bmc.walk_turns import WalkTurns
 from fabric.drift.services import drifts_explain
 from fabric.inventory.models import Chassis, Walk
+from fabric.inventory.progress import walk_progress_record
 from fabric.inventory.selectors import ReadingOwner, reading_owners
 from fabric.inventory.sync import inventory_apply, inventory_confirm
 from telemetry.instrumentation import metrics
@@ -46,6 +49,7 @@ WALK_PAUSE = 3.0  # a report that changes its series each second must not cause 
 SENSORS_PER_CHECK = 16
 SENSOR_RETRY_DELAYS = (2.0, 4.0, 8.0, 15.0)  # s, after a failed read of a sensor
 CALM_SECONDS = 600.0  # for this time, a sensor that was reported as changed, but was not, is not doubted again
+PROGRESS_SECONDS = 4.0  # between the records of how a walk proceeds
 REFRESH_PAUSE_SECONDS = 2.0  # minimum time between refreshes during continuous events
 # Workers that start together, or after the death of another, must not refresh at the same time.
 JITTER = (0.8, 1.2)
@@ -57,7 +61,7 @@ SensorUnit = tuple[str, float, float]  # unit, factor, zero
 
 @dataclass
 class InventoryMirror:
-    """Walks and refreshes one chassis; `walks` limits the concurrent walks of a worker.
+    """Walks and refreshes one chassis; `turns` are those of all walks of a worker.
 
     `changed` outlives a connection: URIs of sensors that the BMC reported as changed, and the time (monotonic s) to
     read them; `math.inf` marks a sensor with another unit, which a walk will apply.
@@ -65,16 +69,17 @@ class InventoryMirror:
 
     chassis: Chassis
     bmc: BmcClient
-    walks: asyncio.Semaphore
+    turns: WalkTurns
     refresh_requested: asyncio.Event
     changed: dict[str, float]
 
     def __post_init__(self) -> None:
-        self._discovery = Discovery(self.bmc, at_a_time=1)
+        self._discovery = Discovery(self.bmc, at_a_time=1, turns=self.turns)
         self._applied: Inventory | None = None
         self._walked_at = 0.0
         self._ended_at = 0.0  # of the last walk
         self._periods = 1.0
+        self._refresh_seconds = 0.0  # of the last one: a slow BMC is left alone for as long as it took
         self._plan_at: float | None = None  # monotonic s: when to walk to plan readings again
         for uri in [uri for uri, read_at in self.changed.items() if read_at == math.inf]:
             self.changed[uri] = 0.0  # that walk did not complete
@@ -94,11 +99,10 @@ class InventoryMirror:
 
     async def walk(self) -> Inventory:
         """Read the whole service and store its inventory; raises BmcError, DatabaseError."""
-        async with self.walks:
-            begun = timezone.now()
+        async with self._progress_told():
             inventory = await self._discovery.walk()
-            await run_in_thread(inventory_apply, chassis=self.chassis, inventory=inventory, begun_at=begun)
-            self.owners = await run_in_thread(reading_owners, self.chassis.pk, inventory)
+            await self._store(inventory)
+        self.owners = await run_in_thread(reading_owners, self.chassis.pk, inventory)
         # The first walks after a start are spread over the whole period, so that later ones are spread, too.
         early = random.random() if self._applied is None else 0.0  # noqa: S311 - no secret
         self._walked_at = time.monotonic() - early * settings.CONFIG.inventory_period * PERIODS_A_WALK
@@ -108,6 +112,30 @@ class InventoryMirror:
             del self.changed[uri]
         self._sensors = {sensor.uri for sensor in inventory.sensors}
         return inventory
+
+    async def _store(self, inventory: Inventory) -> None:
+        async with self.turns.storing(self._discovery.pace):
+            begun_at = self._discovery.begun_at
+            await run_in_thread(inventory_apply, chassis=self.chassis, inventory=inventory, begun_at=begun_at)
+
+    @asynccontextmanager
+    async def _progress_told(self) -> AsyncIterator[None]:
+        """Store how a walk proceeds that takes longer than PROGRESS_SECONDS, and how it waits for others."""
+        telling = asyncio.create_task(self._tell_progress())
+        try:
+            yield
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+    async def _tell_progress(self) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            pace = self._discovery.pace
+            with contextlib.suppress(DatabaseError):
+                await run_in_thread(
+                    walk_progress_record, chassis_id=self.chassis.pk, read=pace.read, known=pace.known, waits=pace.waits
+                )
 
     def request_walk(self) -> None:
         """Schedule a walk after WALK_PAUSE at the earliest; readings are planned again after it."""
@@ -139,7 +167,7 @@ class InventoryMirror:
         settled_at, backoff = 0.0, 1.0
         while True:
             try:
-                if time.monotonic() > walk_at:
+                if time.monotonic() > walk_at and not self._discovery.remains:
                     return await self.walk()
                 if self._plan_at is None:
                     await wait_for_event(self.refresh_requested, self._quiet_seconds())
@@ -213,14 +241,18 @@ class InventoryMirror:
     def _quiet_seconds(self) -> float:
         """Return the time until the next refresh or sensor check, s."""
         to_check = min(self.changed.values(), default=math.inf) - time.monotonic()
-        return max(0.0, min(settings.CONFIG.inventory_period * self._periods * _jitter(), to_check))
+        if self._discovery.remains:
+            return REFRESH_PAUSE_SECONDS
+        pause = max(settings.CONFIG.inventory_period * self._periods, self._refresh_seconds)
+        return max(0.0, min(pause * _jitter(), to_check))
 
     async def _refresh(self, *, is_requested: bool) -> Inventory:
-        begun = timezone.now()
+        begun = time.monotonic()
         inventory = await self._discovery.refresh()
+        self._refresh_seconds = time.monotonic() - begun
         if is_requested or inventory != self._applied:
             # The database may have changes of an operation meanwhile, so that an equal inventory is stored, too.
-            await run_in_thread(inventory_apply, chassis=self.chassis, inventory=inventory, begun_at=begun)
+            await self._store(inventory)
             self.owners = await run_in_thread(reading_owners, self.chassis.pk, inventory)
             self._applied, self._periods = inventory, 1.0
         else:

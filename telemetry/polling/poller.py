@@ -22,6 +22,7 @@ import redis.asyncio
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
+from fabric.bmc.walk_turns import WalkTurns
 from fabric.inventory.models import Chassis
 from hostwire.heartbeat import BEAT_SECONDS, beat
 from telemetry.instrumentation.publisher import measure_loop_lag
@@ -39,7 +40,6 @@ GATHER_SECONDS = 0.25  # the same while workers that start together wait for eac
 MAX_HANDOVERS = 20
 STOP_SECONDS = 3.0
 CANCEL_SECONDS = 5.0  # interval of cancelling a poller that has not ended yet
-MAX_CONCURRENT_WALKS = 4
 SWITCH_SECONDS = 0.0005
 # Chassis of one worker are polled one after the other rather than all at the full second: at this distance, s, and all
 # within MAX_PHASE, so that each frame is published before its second ends.
@@ -127,8 +127,7 @@ class Poller:
         measure_loop_lag(self._loop)
         bus = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=5.0)
         outbox = FrameOutbox(bus, self.name)
-        walks = asyncio.Semaphore(MAX_CONCURRENT_WALKS)
-        context = PollerContext(bus, outbox, self._claims.is_claimed, self._phase, walks)
+        context = PollerContext(bus, outbox, self._claims.is_claimed, self._phase, WalkTurns())
         # Neither waits for the other: a slow database delays claims, and is no hang of the loop.
         beside = asyncio.create_task(self._listen_for_refreshes()), asyncio.create_task(_beat())
         try:

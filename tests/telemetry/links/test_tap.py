@@ -12,6 +12,7 @@ import pytest
 
 from fabric.bmc.series import LINK_STATUSES, ChassisReading, Quantity, ReadingSeries
 from fabric.bmc.types import Inventory
+from fabric.bmc.walk_turns import WalkTurns
 from fabric.inventory.models import Chassis, Port
 from fabric.inventory.selectors import ReadingOwner
 from telemetry.instrumentation import metrics
@@ -150,9 +151,7 @@ def test_who_is_told_to_end_before_his_first_step_leaves_nothing_watched(
     monkeypatch.setattr("telemetry.links.watch.process_recorder", lambda: own)
 
     async def told_to_end() -> None:
-        around = PollerContext(
-            bus=AsyncMock(), outbox=AsyncMock(), is_claimed=bool, phase=float, walks=asyncio.Semaphore()
-        )
+        around = PollerContext(bus=AsyncMock(), outbox=AsyncMock(), is_claimed=bool, phase=float, turns=WalkTurns())
         task = asyncio.create_task(ChassisPoller(1, around).run())
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

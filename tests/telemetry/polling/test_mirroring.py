@@ -16,6 +16,7 @@ from django.db import connection, connections
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.types import Inventory, RedfishEvent
+from fabric.bmc.walk_turns import WalkTurns
 from fabric.inventory.models import Chassis, Device
 from falconweb.testing import add_chassis
 from falconweb.testing.processes import SimulatorProcess
@@ -83,7 +84,7 @@ async def mirrored(chassis: Chassis, changed: dict[str, float] | None = None) ->
     refresh_requested = asyncio.Event()
     async with BmcClient(await sync_to_async(chassis.address)(), at_a_time=3) as bmc:
         mirror = InventoryMirror(
-            chassis, bmc, asyncio.Semaphore(1), refresh_requested, {} if changed is None else changed
+            chassis, bmc, WalkTurns(), refresh_requested, {} if changed is None else changed
         )
         yield Mirrored(mirror, refresh_requested, await mirror.walk())
 
@@ -155,7 +156,7 @@ async def test_a_doubt_outlives_the_connection_over_which_the_sensor_was_to_be_l
         followed.hear(SENSOR)
         before = followed.inventory
     async with BmcClient(await sync_to_async(chassis.address)(), at_a_time=3) as bmc:
-        again = InventoryMirror(chassis, bmc, asyncio.Semaphore(1), asyncio.Event(), changed)
+        again = InventoryMirror(chassis, bmc, WalkTurns(), asyncio.Event(), changed)
         assert again.doubted == {SENSOR}
         assert await again.recent() is not None
         await fault(simulator, "other_unit", "drawer1_slot1_temp")

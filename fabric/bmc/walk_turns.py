@@ -1,0 +1,90 @@
+"""Turns of the walks of one worker: a BMC that is slow, large or silent never keeps another one waiting for long.
+
+Walks take turns of some seconds. Those of BMCs that answer quickly have a lane of their own; those that turned out to
+be slow or large share another one. A turn ends by itself: who waits for a BMC that does not answer holds no place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+QUICK_WALKS = 4  # at a time
+HEAVY_WALKS = 4
+TURN_SECONDS = 4.0
+FIRST_TURN_SECONDS = 1.0  # of a BMC of which nothing is known yet
+FEW_REQUESTS = 4
+SLOW_SECONDS = 0.5  # mean time of a request from which a BMC is slow
+LARGE_WALK = 3000  # resources
+# Bounds on the content of walks in memory, bytes of objects (see `CrawledResource`): each has its own share, and what
+# is beyond it comes out of one pool of all.
+OWN_BYTES = 12 * 2**20
+POOL_BYTES = 160 * 2**20
+
+
+@dataclass(eq=False)
+class WalkPace:
+    """How a walk proceeds: what it has `read` of what it knows to be there, in how many requests of how long."""
+
+    read: int = 0
+    known: int = 0
+    requests: int = 0
+    seconds: float = 0.0  # of all requests
+    waits: bool = False  # for its turn
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether it is slow or large."""
+        return self.read > LARGE_WALK or self.seconds > SLOW_SECONDS * max(self.requests, FEW_REQUESTS)
+
+
+class WalkTurns:
+    """The turns of the walks of one event loop, the writing of what they found, and the memory that they share."""
+
+    def __init__(self, quick: int = QUICK_WALKS, heavy: int = HEAVY_WALKS) -> None:
+        self._walking = {False: asyncio.Semaphore(quick), True: asyncio.Semaphore(heavy)}
+        self._storing = {False: asyncio.Semaphore(quick), True: asyncio.Semaphore(1)}
+        self._shares: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+
+    @asynccontextmanager
+    async def turn(self, pace: WalkPace) -> AsyncIterator[float]:
+        """Wait for a turn of a walk, and yield its length, s; its place is free after that, even if in use."""
+        lane = self._walking[pace.is_heavy]
+        pace.waits = lane.locked()
+        try:
+            await lane.acquire()
+        finally:
+            pace.waits = False
+        held = [lane]
+
+        def end() -> None:
+            if held:
+                held.pop().release()
+
+        seconds = FIRST_TURN_SECONDS if pace.requests < FEW_REQUESTS else TURN_SECONDS
+        timer = asyncio.get_running_loop().call_later(seconds, end)
+        try:
+            yield seconds
+        finally:
+            timer.cancel()
+            end()
+
+    @asynccontextmanager
+    async def storing(self, pace: WalkPace) -> AsyncIterator[None]:
+        """Wait until the result of a walk may be stored: one large one at a time, beside those of others."""
+        async with self._storing[pace.is_heavy]:
+            yield
+
+    def grant(self, owner: object, size: int) -> bool:
+        """Return whether `owner` may have `size` bytes in memory; its share ends with it."""
+        beyond = max(0, size - OWN_BYTES)
+        granted = (
+            beyond <= self._shares.get(owner, 0)
+            or beyond + sum(share for other, share in self._shares.items() if other is not owner) <= POOL_BYTES
+        )
+        if granted and beyond:
+            self._shares[owner] = max(beyond, self._shares.get(owner, 0))
+        return granted

@@ -1,0 +1,40 @@
+"""How far the inventory of a chassis is read, and what is left out of it: told by the worker, shown on pages."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from core.language import _
+from fabric.inventory.models import Chassis
+
+FRESH = timedelta(seconds=30)  # without news for so long, nobody reads it
+
+
+def walk_progress_record(*, chassis_id: int, read: int, known: int, waits: bool) -> None:
+    """Record how many resources of those known were read, and whether the walk waits for its turn."""
+    progress: dict[str, Any] = {"read": read, "known": known, "waits": waits, "at": timezone.now().isoformat()}
+    Chassis.objects.filter(pk=chassis_id).update(walk_progress=progress)
+
+
+def reading_limit_record(*, chassis_id: int, sentence: str) -> None:
+    """Record which of its readings are left out, '' for none."""
+    Chassis.objects.filter(pk=chassis_id).exclude(reading_limit=sentence).update(reading_limit=sentence)
+
+
+def walk_progress_label(chassis: Chassis) -> str:
+    """Return how a walk proceeds that goes on now, in words; '' where none is known to."""
+    progress = chassis.walk_progress or {}
+    at = parse_datetime(progress.get("at", ""))
+    if at is None or timezone.now() - at > FRESH:
+        return ""
+    counts = {"read": f"{progress['read']:,}", "known": f"{progress['known']:,}"}
+    if not progress["known"]:
+        waits, reads = _("Reading its inventory waits for others."), _("Waiting for its first answer.")
+    else:
+        waits = _("Reading its inventory waits for others: {read} of about {known} resources.", **counts)
+        reads = _("Reading its inventory: {read} of about {known} resources.", **counts)
+    return waits if progress["waits"] else reads
