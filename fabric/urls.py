@@ -11,6 +11,7 @@ from fabric.drift import views as drift_views
 from fabric.history import views as history_views
 from fabric.inventory import views as inventory_views
 from fabric.leases import views as leases_views
+from fabric.maintenance import views as maintenance_views
 from fabric.operations import views as operations_views
 from fabric.plans import views as plans_views
 from fabric.topology import device_views
@@ -28,6 +29,10 @@ urlpatterns = [
     path("chassis/<int:pk>/edit/", inventory_views.chassis_edit, name="chassis_edit"),
     path("chassis/<int:pk>/remove/", inventory_views.chassis_remove, name="chassis_remove"),
     path("chassis/<int:pk>/locate/", inventory_views.chassis_locate, name="chassis_locate"),
+    path("maintenance/", maintenance_views.maintenance, name="maintenance"),
+    path("maintenance.csv", maintenance_views.maintenance_csv, name="maintenance_csv"),
+    path("maintenance/<int:pk>/", maintenance_views.managed_part, name="managed_part"),
+    path("maintenance/<int:pk>/locate/", inventory_views.part_locate, name="part_locate"),
     path("drawers/<int:pk>/", topology_views.drawer, name="drawer"),
     path("slots/<int:pk>/", topology_views.slot, name="slot"),
     path("devices/", device_views.devices, name="devices"),

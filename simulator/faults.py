@@ -43,6 +43,8 @@ FaultKind = Literal[
     "late_reports",
     "many_readings",
     "other_unit",
+    "firmware_hangs",
+    "firmware_keeps_version",
 ]
 HOST_FAULTS = ("host_rescan_hangs", "host_remove_hangs", "host_read_hangs", "host_misses_device")
 REPORT_FAULTS = ("bad_values", "repeated_report", "late_reports", "many_readings")

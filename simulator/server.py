@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
 import msgspec
-from aiohttp import hdrs, web
+from aiohttp import BodyPartReader, hdrs, web
 from aiohttp.http_exceptions import BadHttpMethod
 from aiohttp.web_protocol import RequestHandler
 
@@ -21,7 +21,7 @@ from simulator.events import MAX_STREAMS
 from simulator.odata import DMTF, Body, odata_type
 from simulator.resources.services import STREAM
 from simulator.service import Falcon
-from simulator.tree import AuthenticatedRequest, RawReply, Reply, ResourceNode, WriteMethod
+from simulator.tree import AuthenticatedRequest, RawReply, Reply, ResourceNode, Upload, WriteMethod
 
 logger = logging.getLogger(__name__)
 ADDRESS = "127.0.0.1"
@@ -29,6 +29,7 @@ JSON = "application/json;charset=utf-8"
 METHODS = ("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS")
 COMMON = {"OData-Version": "4.0", "Cache-Control": "no-cache"}
 HANG_SECONDS = 600.0
+HEAD_BYTES = 256
 
 
 class _Protocol(RequestHandler):
@@ -224,10 +225,23 @@ class Exchange:
     async def _write(self, node: ResourceNode, write: WriteMethod) -> web.Response:
         if write.privileges and (self._account is None or not self._account.may(*write.privileges)):
             raise forbidden()
-        body = await self._body()
+        body, upload = await self._upload() if write.is_upload else (await self._body(), None)
         self._check_match(node)
-        reply = await write.handler(AuthenticatedRequest(self._account, body, self._request.remote or ""))
+        reply = await write.handler(AuthenticatedRequest(self._account, body, self._request.remote or "", upload))
         return self._reply(node, reply)
+
+    async def _upload(self) -> tuple[Body, Upload]:
+        """Read a file to its end, of which the first bytes and the size are kept, and the parameters of a form."""
+        parameters: Body = {}
+        if not self._request.content_type.startswith("multipart/"):
+            return parameters, await _read_file(self._request.content.iter_any())
+        upload = Upload(b"", 0)
+        async for part in await self._request.multipart():
+            if isinstance(part, BodyPartReader) and part.name == "UpdateParameters":
+                parameters = msgspec.json.decode(await part.read(), type=Body)
+            elif isinstance(part, BodyPartReader):
+                upload = await _read_file(_chunks(part))
+        return parameters, upload
 
     async def _body(self) -> Body:
         if self._request.method == "DELETE":
@@ -262,6 +276,18 @@ class Exchange:
             headers["ETag"] = node.etag(node.render())
             body = {**body, "@odata.etag": headers["ETag"]}
         return json_response(reply.status, body, {**headers, **_schema_header(body)})
+
+
+async def _chunks(part: BodyPartReader) -> AsyncIterator[bytes]:
+    while chunk := await part.read_chunk():
+        yield chunk
+
+
+async def _read_file(chunks: AsyncIterator[bytes]) -> Upload:
+    head, size = b"", 0
+    async for chunk in chunks:
+        head, size = (head + chunk)[:HEAD_BYTES], size + len(chunk)
+    return Upload(head, size)
 
 
 def _schema_header(body: Body) -> dict[str, str]:

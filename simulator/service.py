@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from simulator.hosts import HostSimulation
 from simulator.lab import ChassisLab, Lab
 from simulator.odata import V1
 from simulator.physics import CAUTION_CELSIUS, CRITICAL_CELSIUS, Clock, Physics
+from simulator.power import PowerControl
 from simulator.state import COMPOSITION_BLOCKS, SimulatedLink, SimulatedSlot, SwitchPort, build_state, drawer_uri
 from simulator.tasks import ABORTED, COMPLETED, BmcTask, Tasks
 from simulator.tree import ResourceTree
@@ -55,6 +57,7 @@ class ServiceOptions:
     dialect: Dialect = "both"
     slow_bind: float = 0.0
     bind_by_task: bool = False
+    plain_push: bool = False
     seed: int = 1
 
 
@@ -108,11 +111,16 @@ class Falcon:
         self.accounts = Accounts(password)
         self.tasks = Tasks(clock.timestamp, self._task_ended)
         self.composer = Composer(self.state, self.physics, self.events, dialect=options.dialect, blocks=self.blocks)
+        self.power = PowerControl(self.state, self.physics, clock)
         self.faults = FaultInjector(self.state, self.physics, self.composer, self.events)
         self.traffic = RequestCounters()
         self.booted = clock.timestamp()
+        self.built = self.booted
         self.boots = 1
         self.hosts: HostSimulation | None = None
+        self.push_targets: list[str] = []
+        self.updating = False
+        self._later: asyncio.TimerHandle | None = None
         self.tree = ResourceTree()
 
     @property
@@ -143,6 +151,10 @@ class Falcon:
         if self.hosts is not None:
             self.hosts.advance(at_once=at_once)
 
+    def restart_after(self, seconds: float, restart: Callable[[], None]) -> None:
+        """Restart the BMC in a moment, so that its answers and the end of a task come first."""
+        self._later = asyncio.get_running_loop().call_later(seconds, restart)
+
     def reboot(self, *, keeps_sessions: bool = False) -> None:
         """Discard the state that a BMC loses at a restart: sessions unless it keeps them, subscriptions, tasks."""
         if not keeps_sessions:
@@ -154,6 +166,9 @@ class Falcon:
     def end(self) -> None:
         """Stop all background work, and leave the hosts' folder to other processes."""
         self.reboot()
+        self.power.stop()
+        if self._later is not None:
+            self._later.cancel()
         if self.hosts is not None:
             self.hosts.end()
 
@@ -194,6 +209,7 @@ class Falcon:
             "cabling": {port.endpoint: port.host for port in state.host_ports()},
             "hosts": {} if self.hosts is None else self.hosts.truth(),
             "ports": {port.endpoint: _port_state(port.link) for port in state.switch_ports()},
+            "off": sorted(self.power.off),
             "modes": {f"drawer{drawer.number}": drawer.mode for drawer in state.drawers.values()},
             "links": {port.endpoint: _link_state(port.link) for port in state.switch_ports()},
             "devices": {slot.endpoint: slot.device.serial for slot in state.all_slots() if slot.device is not None},

@@ -42,6 +42,8 @@ COMPOSITION_BLOCKS = f"{V1}/CompositionService/ResourceBlocks"
 ROOT_BLOCKS = f"{V1}/ResourceBlocks"
 SWITCHES = f"{V1}/Fabrics/PCIe/Switches"
 POWER_SUPPLIES = 4
+BMC_FIRMWARE = "2.14.0-falcon"
+SWITCH_FIRMWARE = "4.2.1.186"
 
 
 @dataclass
@@ -53,6 +55,8 @@ class SimulatedLink:
     max_generation: str = SLOT_GENERATION
     status: LinkStatus = "NoLink"
     enabled: bool = True
+    # False while its drawer, or the host at its other end, is off.
+    powered: bool = True
     # False: an UnconfiguredPort, over which nothing can be attached.
     configured: bool = True
     lanes: int = 0
@@ -86,7 +90,7 @@ class SimulatedLink:
     @property
     def usable(self) -> bool:
         """Whether the port may train at all."""
-        return self.enabled and self.configured
+        return self.enabled and self.configured and self.powered
 
     @property
     def degraded(self) -> bool:
@@ -119,6 +123,7 @@ class SimulatedDevice:
     model: DeviceModel
     serial: str
     uuid: str
+    firmware: str
     load: float = 0.0
     phase: float = 0.0
     period: float = 30.0
@@ -299,9 +304,21 @@ class ChassisState:
     watts: float = 0.0
     joules: float = 0.0
     identify: bool = False
+    # URIs of other parts whose location LED is lit.
+    lit: set[str] = field(default_factory=set)
+    # Versions that updates have changed: of 'bmc', and of switches by their Id.
+    versions: dict[str, str] = field(default_factory=dict)
     steps: int = 0
     # URIs of sensors that use another unit than their own, due to a fault.
     other_units: set[str] = field(default_factory=set)
+
+    def version(self, name: str) -> str:
+        """Return the version of the firmware of the BMC, of a switch, or of the device in a slot."""
+        if name in self.versions:
+            return self.versions[name]
+        slot = self.slot_of_endpoint(name)
+        present = slot.present if slot is not None else None
+        return present.firmware if present is not None else BMC_FIRMWARE if name == "bmc" else SWITCH_FIRMWARE
 
     def zone(self, zone_id: str) -> SimulatedHostPort | None:
         """Return the host port of a zone, or None where there is no such zone."""
@@ -370,6 +387,7 @@ def build_state(lab: Lab, name: str, chassis: ChassisLab, alias: str | None = No
                     model=lab.device_model(content.device),
                     serial=content.serial or stable_serial("", identity, slot.endpoint, content.device),
                     uuid=stable_uuid(identity, slot.endpoint, content.device),
+                    firmware=lab.device_model(content.device).firmware,
                 )
                 slot.link.status = "LinkDown"
                 if content.attached_to is not None:

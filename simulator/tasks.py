@@ -29,6 +29,7 @@ class BmcTask:
     status: str = "OK"
     percent: int = 0
     ended: str | None = None
+    cancelling: bool = False
     messages: list[Body] = field(default_factory=list)
     outcome: tuple[int, Body | None] = (204, None)
 
@@ -84,7 +85,7 @@ class Tasks:
             task.state, task.status = "Exception", "Critical"
             task.add_message(error.message_id, error.sentence, *error.arguments, severity="Critical")
         except asyncio.CancelledError:
-            task.state, task.status = "Killed", "Critical"
+            task.state, task.status = "Cancelled" if task.cancelling else "Killed", "Critical"
             task.outcome = (500, internal_error("The BMC restarted during the task.").body())
             task.add_message(ABORTED, MESSAGES[ABORTED].text(task.id), task.id)
         else:
@@ -105,6 +106,12 @@ class Tasks:
 
         key = f"later {time.monotonic()}"
         self._running[key] = asyncio.create_task(wait())
+
+    def cancel(self, task: BmcTask) -> None:
+        """End a task that a client cancels; one that has ended stays as it is."""
+        if (running := self._running.get(task.id)) is not None:
+            task.cancelling = True
+            running.cancel()
 
     def kill_all(self) -> None:
         """End all running tasks, as a reboot does."""

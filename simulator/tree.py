@@ -20,12 +20,21 @@ COMPOSE = ("ConfigureComponents",)
 
 
 @dataclass(frozen=True)
+class Upload:
+    """A file that was sent: its first bytes, and its size in bytes."""
+
+    head: bytes
+    size: int
+
+
+@dataclass(frozen=True)
 class AuthenticatedRequest:
     """A request that passed authentication and its preconditions."""
 
     account: Account | None
     body: Body
     origin: str = ""
+    upload: Upload | None = None
 
     @property
     def actor(self) -> Actor | None:
@@ -51,6 +60,7 @@ class WriteMethod:
 
     handler: Handler
     privileges: tuple[str, ...] = MANAGE
+    is_upload: bool = False  # its body is a file, or a form with one, in place of JSON
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,8 @@ class Action(models.TextChoices):
     CHASSIS_ADD = "chassis.add", gettext_noop("Add a chassis")
     CHASSIS_EDIT = "chassis.edit", gettext_noop("Change a chassis")
     CHASSIS_REMOVE = "chassis.remove", gettext_noop("Delete a chassis")
-    CHASSIS_LOCATE = "chassis.locate", gettext_noop("Switch the location LED of a chassis")
+    CHASSIS_LOCATE = "chassis.locate", gettext_noop("Switch a location LED")  # of any part
+    PART_RESET = "part.reset", gettext_noop("Reset a part, or switch its power")
     OPERATION_REQUEST = "operation.request", gettext_noop("Request an attach, detach or move")
     OPERATION_CANCEL = "operation.cancel", gettext_noop("Cancel an operation")
     OPERATION_FORCE = "operation.force", gettext_noop("Force-detach a device in use")

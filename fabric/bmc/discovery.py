@@ -17,6 +17,7 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import ROOT_URI, WALK_SECONDS, Crawl, CrawledResource
 from fabric.bmc.dialects import DialectProbe, probe_dialect
 from fabric.bmc.hardware import common_properties
+from fabric.bmc.managed_parts import read_managed_parts, read_update_service
 from fabric.bmc.relations import ResourceRelations, zone_endpoints
 from fabric.bmc.types import (
     Inventory,
@@ -281,6 +282,10 @@ def build_inventory(crawl: Crawl, probe: DialectProbe) -> Inventory:
         components=sort_by_uri(components.read_components(found, relations)),
         metrics=sort_by_uri(components.read_metrics(found)),
         log_services=all_of("LogService", read_log_service),
+        managed_parts=sort_by_uri(read_managed_parts(found, relations, drawers)),
+        update_service=next(
+            (read_update_service(each.body, each.uri) for each in found.values() if each.kind == "UpdateService"), None
+        ),
         problems=tuple(sorted(crawl.problems.values(), key=lambda problem: natural_key(problem.uri))),
     )
 

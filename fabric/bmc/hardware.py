@@ -104,7 +104,7 @@ def read_drawer(found: CrawledResource) -> RedfishDrawer:
 
 
 def is_lit(body: JsonObject) -> bool | None:
-    """Return whether the location LED of a chassis is lit; None where its BMC reports none."""
+    """Return whether the location LED of a resource is lit; None where its BMC reports none."""
     active = boolean(body, "LocationIndicatorActive")
     return OLDER_LIT.get(text(body, "IndicatorLED")) if active is None else active
 
@@ -115,7 +115,6 @@ def _chassis(body: JsonObject) -> dict[str, Any]:
         "power_state": text(body, "PowerState"),
         "location": physical_location(body),
         "contained_by": link(body, "Links", "ContainedBy"),
-        "is_lit": is_lit(body),
     }
 
 

@@ -1,4 +1,4 @@
-"""The LED that shows people which chassis of a rack is meant: LocationIndicatorActive, and the older IndicatorLED."""
+"""The LED that shows people which part of a rack is meant: LocationIndicatorActive, and the older IndicatorLED."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fabric.bmc.hardware import is_lit
 from fabric.bmc.values import boolean
 
 
-async def set_indicator(bmc: BmcClient, chassis_uri: str, *, lit: bool) -> None:
-    """Switch the LED of a chassis and read it back.
+async def set_indicator(bmc: BmcClient, uri: str, *, lit: bool) -> None:
+    """Switch the LED of a resource and read it back.
 
     Raises CompositionRefused where the BMC has none, refuses, or does not do it; TaskFailed or another BmcError.
     """
-    before = await bmc.get(chassis_uri)
+    before = await bmc.get(uri)
     if (was := is_lit(before.body)) is None:
         raise CompositionRefused("Its BMC offers no location LED.")
     if was is lit:
@@ -24,8 +24,8 @@ async def set_indicator(bmc: BmcClient, chassis_uri: str, *, lit: bool) -> None:
     if boolean(before.body, "LocationIndicatorActive") is None:
         change = {"IndicatorLED": "Blinking" if lit else "Off"}
     try:
-        await bmc.finish(await bmc.patch(chassis_uri, change, etag=before.etag))
+        await bmc.finish(await bmc.patch(uri, change, etag=before.etag))
     except RequestRefused as error:
         raise CompositionRefused(error.reason or "Its BMC refused it.", answered=error.answered) from error
-    if is_lit((await bmc.get(chassis_uri)).body) is not lit:
+    if is_lit((await bmc.get(uri)).body) is not lit:
         raise CompositionRefused("Its BMC accepted it, but the LED is as before.")

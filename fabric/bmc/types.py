@@ -101,7 +101,6 @@ class RedfishChassis(RedfishResource, frozen=True, kw_only=True):
     power_state: str = ""
     location: str = ""
     contained_by: str = ""  # uri of the containing chassis
-    is_lit: bool | None = None  # its location LED; None where it reports none
 
 
 class RedfishDrawer(RedfishChassis, frozen=True, kw_only=True):
@@ -357,6 +356,48 @@ class RedfishLogService(RedfishResource, frozen=True, kw_only=True):
     max_records: int | None = None
 
 
+class ManagedPartKind(StrEnum):
+    """What a part is; SOFTWARE belongs to no part that the service names."""
+
+    BMC = "bmc"
+    CHASSIS = "chassis"
+    DRAWER = "drawer"
+    SWITCH = "switch"
+    DEVICE = "device"
+    DRIVE = "drive"
+    HOST = "host"
+    SOFTWARE = "software"
+
+
+class RedfishManagedPart(RedfishResource, frozen=True, kw_only=True):
+    """A part with a firmware version, a location LED or a reset; `uri` of a device is that of its PCIeDevice."""
+
+    kind: ManagedPartKind
+    manufacturer: str = ""
+    model: str = ""
+    serial_number: str = ""
+    version: str = ""
+    software_uri: str = ""  # its member of the firmware inventory, '' where there is none
+    is_updateable: bool = False
+    led_uri: str = ""  # the resource that has its LED, '' for none
+    is_lit: bool | None = None
+    power_state: str = ""
+    reset_uri: str = ""  # the resource that offers its reset, '' for none
+    reset_types: tuple[str, ...] = ()  # as its service lists them; () also where it lists them elsewhere
+    chassis_uri: str = ""  # itself, or the chassis that it is in
+
+
+class RedfishUpdateService(msgspec.Struct, frozen=True, kw_only=True):
+    """How a service takes images of firmware: by their URI, or pushed to it; '' for a way that it does not offer."""
+
+    uri: str
+    simple_update_target: str = ""
+    protocols: tuple[str, ...] = ()  # of an image's URI: 'HTTPS'; () where it lists none
+    push_uri: str = ""
+    multipart_uri: str = ""
+    max_image_bytes: int | None = None
+
+
 class RedfishService(msgspec.Struct, frozen=True, kw_only=True):
     """The service root: the identity and the features of the service."""
 
@@ -399,6 +440,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     components: tuple[RedfishComponent, ...] = ()
     metrics: tuple[RedfishMetrics, ...] = ()
     log_services: tuple[RedfishLogService, ...] = ()
+    managed_parts: tuple[RedfishManagedPart, ...] = ()
+    update_service: RedfishUpdateService | None = None
     problems: tuple[InventoryProblem, ...] = ()
 
 

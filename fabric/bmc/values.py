@@ -182,6 +182,7 @@ MEMBER_TYPES = {
     "Cables": "Cable",
     "NetworkAdapters": "NetworkAdapter",
     "MetricReports": "MetricReport",
+    "FirmwareInventory": "SoftwareInventory",
 }
 # Resources whose own path segment is always the same.
 SINGLETON_TYPES = {
@@ -194,6 +195,7 @@ SINGLETON_TYPES = {
     "EnvironmentMetrics": "EnvironmentMetrics",
     "ProcessorMetrics": "ProcessorMetrics",
     "MemoryMetrics": "MemoryMetrics",
+    "UpdateService": "UpdateService",
 }
 # Collections where one $expand is cheaper than a request per member.
 EXPANDABLE_COLLECTIONS = frozenset(MEMBER_TYPES) - {"MetricReports"}
@@ -220,7 +222,6 @@ NON_INVENTORY_SEGMENTS = frozenset(
         "Subscriptions",
         "TaskService",
         "Triggers",
-        "UpdateService",
         "VirtualMedia",
     }
 )

@@ -74,14 +74,13 @@ class OperationClaim:
             lock_chassis([chassis])
             free = Operation.objects.open().filter(unclaimed(), pk=operation_id)
             operation: Operation | None = free.select_related(
-                "chassis", "plan", "requested_by", "drawer", "port", "host",
+                "chassis", "plan", "requested_by", "drawer", "port", "host", "managed_part",
                 "device__slot__port", "source__host", "target__host",
             ).first()  # fmt: skip
             if operation is None:
                 return None
             # In order, since each was checked against the state after its predecessors.
-            same = Operation.objects.open().filter(chassis=operation.chassis_id, drawer=operation.drawer_id)
-            first = same.in_turn_to_run().first()
+            first = Operation.objects.open().in_queue_of(operation).in_turn_to_run().first()
             if first is not None and first.pk != operation.pk:
                 return None
             until = timezone.now() + timedelta(seconds=CLAIM_SECONDS)

@@ -20,6 +20,7 @@ from fabric.bmc.errors import BmcError
 from fabric.bmc.types import Dialect
 from fabric.execution.claims import OperationClaim
 from fabric.inventory.models import Device, HostPort, Port
+from fabric.inventory.selectors import interrupted_ports
 from fabric.operations.models import Operation, Proof
 from fabric.operations.selectors import PROOF_UNREAD
 
@@ -85,6 +86,8 @@ def _scope(operation: Operation) -> tuple[list[str], list[str], str]:
         own_ports.add(device.slot.port_id)
     if operation.kind == Operation.Kind.CABLE and operation.source is not None:
         own_ports.add(operation.source.port_id)
+    if operation.managed_part is not None:
+        own_ports |= interrupted_ports(operation.managed_part)
     zones = HostPort.objects.filter(chassis=chassis, missing_since=None).values_list("uri", flat=True)
     ports = Port.objects.filter(Q(slot__isnull=False) | Q(host_port__isnull=False), chassis=chassis, missing_since=None)
     links = ports.exclude(pk__in=[pk for pk in own_ports if pk is not None]).values_list("uri", flat=True)
@@ -120,7 +123,7 @@ def _differences(operation: Operation, proof: Proof) -> list[dict[str, Any]]:
     before, after = (msgspec.convert(one, CompositionSnapshot) for one in (proof.before, proof.after))
     since = proof.before_at or operation.requested_at
     ran = Operation.objects.filter(chassis=operation.chassis_id, started_at__isnull=False).exclude(pk=operation.pk)
-    meanwhile = ran.filter(Q(finished_at=None) | Q(finished_at__gte=since)).select_related("source")
+    meanwhile = ran.filter(Q(finished_at=None) | Q(finished_at__gte=since)).select_related("source", "managed_part")
     others = [(one.summary, one.device_id, _affected_ports(one)) for one in meanwhile]
     rows = Device.objects.filter(chassis=operation.chassis_id).select_related("tenant", "slot")
     devices = {row.endpoint_uri: row for row in rows}
@@ -156,6 +159,8 @@ def _affected_ports(operation: Operation) -> set[int]:
         # A change of mode may take down and retrain every link of its drawer.
         in_drawer = Q(slot__drawer=operation.drawer_id) | Q(host_port__drawer=operation.drawer_id)
         return set(Port.objects.filter(in_drawer).values_list("pk", flat=True))
+    if operation.managed_part is not None:
+        return interrupted_ports(operation.managed_part)
     cabled = operation.source.port_id if operation.kind == Operation.Kind.CABLE and operation.source else None
     return {port for port in (operation.port_id, cabled) if port is not None}
 

@@ -20,6 +20,7 @@ from core.language import gettext_noop
 from core.threads import run_in_thread, single_connection_thread
 from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient
 from fabric.execution.claims import OperationCancelledError, OperationClaim, host_claims_release
+from fabric.execution.part_steps import RESET_SECONDS
 from fabric.execution.proof import proof_end, proof_mark_unread
 from fabric.execution.steps import read_back, read_back_sentence, restore_on_host, run_steps
 from fabric.inventory.labels import redact_address
@@ -59,8 +60,7 @@ def next_operation(operation_id: str) -> str | None:
     ended = Operation.objects.filter(pk=operation_id).first()
     if ended is None or ended.is_open:
         return None
-    following = Operation.objects.open().filter(chassis=ended.chassis_id, drawer=ended.drawer_id)
-    first = following.in_turn_to_run().first()
+    first = Operation.objects.open().in_queue_of(ended).in_turn_to_run().first()
     return None if first is None or first.lease_until is not None else str(first.pk)
 
 
@@ -172,12 +172,13 @@ class _OperationRun:
 
 def _seconds_of(operation: Operation) -> float:
     """Return the timeout of an operation, s: for a cable, including the time for a person to move it."""
-    return OPERATION_SECONDS + (CABLE_SECONDS if operation.kind == Operation.Kind.CABLE else 0.0)
+    more = {Operation.Kind.CABLE: CABLE_SECONDS, Operation.Kind.RESET: RESET_SECONDS}
+    return OPERATION_SECONDS + more.get(Operation.Kind(operation.kind), 0.0)
 
 
 def _waiting_seconds(operation: Operation) -> float:
     """Return for how long an operation could have started, s: waiting for its predecessors does not count."""
-    before = Operation.objects.filter(chassis=operation.chassis_id, drawer=operation.drawer_id)
+    before = Operation.objects.in_queue_of(operation)
     ended: datetime | None = before.aggregate(at=Max("finished_at"))["at"]
     since = operation.requested_at if ended is None else max(ended, operation.requested_at)
     return (timezone.now() - since).total_seconds()

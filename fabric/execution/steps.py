@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncIterator
 from functools import partial
 
-from accounts.models import User
 from core.errors import Unavailable
 from core.failpoints import failpoint
 from core.language import gettext_noop
@@ -30,10 +29,11 @@ from fabric.execution.host_steps import (
     skip_release,
     wait_until_seen,
 )
+from fabric.execution.part_steps import read_part, reset_part
+from fabric.execution.permission import check_still_allowed, nothing_changed_note
 from fabric.execution.proof import proof_begin, proof_end
 from fabric.inventory.models import Device, HostPort, Port
 from fabric.inventory.rules import describe_link, is_link_degraded
-from fabric.inventory.selectors import may_change_mode, may_configure, may_move_cable
 from fabric.operations.models import Operation
 from fabric.operations.rules import CABLE_SECONDS, PortSetting
 from fabric.plans.refresh import (
@@ -64,6 +64,8 @@ async def run_steps(claim: OperationClaim, bmc: BmcClient) -> None:
             await _configure_port(claim, bmc)
         case Operation.Kind.CABLE:
             await _move_cable(claim, bmc)
+        case Operation.Kind.RESET:
+            await reset_part(claim, bmc)
         case _:
             await _move_device(claim, bmc)
 
@@ -86,6 +88,8 @@ async def read_back(claim: OperationClaim, bmc: BmcClient) -> str:
         ).words
     if operation.source is not None and operation.kind == Operation.Kind.CABLE:
         return await refresh_cable(bmc, operation.source)
+    if operation.managed_part is not None:
+        return await read_part(bmc, operation.managed_part)
     if operation.device is None:
         return ""
     zone_uri = await _zone_uri_of(claim, bmc, operation.device.endpoint_uri)
@@ -120,40 +124,12 @@ def read_back_sentence(operation: Operation, found: str) -> str:
                 if is_moved
                 else gettext_noop("The cable leads elsewhere.")
             )
+        case Operation.Kind.RESET:
+            return f"Its power is '{found}'." if found else gettext_noop("It answers, and tells no power state.")
     for port in (operation.source, operation.target):
         if port is not None and port.uri == found:
             return f"It is attached to {port.label}."
     return gettext_noop("It is attached to another host port.") if found else gettext_noop("It is attached to no host.")
-
-
-def check_still_allowed(operation: Operation) -> None:
-    """Raise if the requester has lost the permission since the request."""
-    if operation.plan is not None and operation.plan.by_site and operation.requested_by_id is None:
-        return
-    person = User.objects.filter(pk=operation.requested_by_id or 0).first()
-    if person is None or not person.may_compose or not _is_still_permitted(person, operation):
-        raise OperationFailedError(
-            f"{operation.requested_by_name} may no longer do this.{_nothing_changed_note(operation)}"
-        )
-
-
-def _nothing_changed_note(operation: Operation) -> str:
-    """Return that nothing was changed, for an operation in its check; '' where a previous worker may have started."""
-    return " Nothing was changed." if operation.attempts <= 1 else ""
-
-
-def _is_still_permitted(person: User, operation: Operation) -> bool:
-    match operation.kind:
-        case Operation.Kind.MODE:
-            return operation.drawer is not None and may_change_mode(person, operation.drawer)
-        case Operation.Kind.PORT:
-            return operation.port is not None and may_configure(person, operation.port)
-        case Operation.Kind.CABLE:
-            return may_move_cable(person)
-    ports = {port.pk for port in (operation.source, operation.target) if port is not None}
-    return Device.objects.visible_to(person).filter(pk=operation.device_id).exists() and HostPort.objects.visible_to(
-        person
-    ).filter(pk__in=ports).count() == len(ports)
 
 
 async def _move_device(claim: OperationClaim, bmc: BmcClient) -> None:
@@ -233,7 +209,7 @@ def _check_device_identity(operation: Operation, device: Device) -> None:
     if identity and identity not in {device.identity, device.kind_identity}:
         raise OperationFailedError(
             f"There is another device in the slot since this was requested: {device.name}."
-            f"{_nothing_changed_note(operation)}"
+            f"{nothing_changed_note(operation)}"
         )
 
 
@@ -256,7 +232,7 @@ async def _check_current_zone(claim: OperationClaim, bmc: BmcClient, device: Dev
     zone_uri = await claim.retry(partial(_zone_uri_of, claim, bmc, device.endpoint_uri))
     if zone_uri not in {"", *(port.uri for port in (operation.source, operation.target) if port is not None)}:
         raise OperationFailedError(
-            f"{device.name} was attached elsewhere outside this operation.{_nothing_changed_note(operation)}"
+            f"{device.name} was attached elsewhere outside this operation.{nothing_changed_note(operation)}"
         )
     if operation.target is not None:
         found = text((await claim.retry(partial(bmc.get, device.uri))).body, "SerialNumber")

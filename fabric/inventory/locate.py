@@ -1,4 +1,4 @@
-"""The location LED of a chassis, where its BMC has one."""
+"""The location LED of a part, where its service has one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcCli
 from fabric.bmc.errors import BmcError, CompositionRefused
 from fabric.bmc.indicator import set_indicator
 from fabric.bmc.types import BmcAddress
-from fabric.inventory.models import Chassis, Walk
+from fabric.inventory.models import Chassis, ManagedPart
 from fabric.signals import inventory_changed
 
 logger = logging.getLogger(__name__)
@@ -26,35 +26,40 @@ logger = logging.getLogger(__name__)
 LOCATE_SECONDS = 20.0
 
 
-def chassis_locate(*, person: User, chassis: Chassis, lit: bool) -> None:
-    """Switch the location LED of a chassis, for administrators.
+def check_answering(chassis: Chassis) -> None:
+    """Raise Conflict where nothing can be asked of the BMC of a chassis."""
+    if not chassis.enabled:
+        raise Conflict(_("{name} is not polled: nothing is sent to it.", name=chassis.name))
+    if not chassis.uri:
+        raise Conflict(_("{name} has not answered yet.", name=chassis.name))
 
-    Raises Forbidden, Conflict where the BMC has none or does not switch it, Unavailable where it does not answer.
+
+def part_locate(*, person: User, part: ManagedPart, lit: bool) -> None:
+    """Switch the location LED of a part, for administrators.
+
+    Raises Forbidden, Conflict where it has none or its service does not switch it, Unavailable where that does not
+    answer.
     """
-    with attempt(Action.CHASSIS_LOCATE, actor=person, target=target_of(chassis)) as act:
+    name, chassis = part.label, part.chassis
+    with attempt(Action.CHASSIS_LOCATE, actor=person, target=target_of(part, name)) as act:
         require_administrator(person)
-        if not chassis.enabled:
-            raise Conflict(_("{name} is not polled: nothing is sent to it.", name=chassis.name))
-        if not chassis.uri:
-            raise Conflict(_("{name} has not answered yet.", name=chassis.name))
+        check_answering(chassis)
+        if not part.led_uri:
+            raise Conflict(_("{name} has no location LED that its service switches.", name=name))
         try:
-            asyncio.run(_locate(chassis.address(), chassis.uri, lit=lit))
+            asyncio.run(_locate(chassis.address(), part.led_uri, lit=lit))
         except CompositionRefused as error:
             raise Conflict(
-                _("The LED of {name} was not switched. {sentence}", name=chassis.name, sentence=_(error.sentence))
+                _("The LED of {name} was not switched. {sentence}", name=name, sentence=_(error.sentence))
             ) from error
         except (BmcError, TimeoutError) as error:
-            logger.warning("LED of chassis %s was not switched: %s", chassis.pk, getattr(error, "sentence", "timeout"))
+            logger.warning("LED of %s was not switched: %s", name, getattr(error, "sentence", "timeout"))
             raise Unavailable(
                 _("{name} did not answer correctly. Look at its LED before you try again.", name=chassis.name)
             ) from error
         with act.change():
             # The next walk finds it, too; until then the page shows this.
-            for walk in Walk.objects.select_for_update().filter(chassis=chassis):
-                for one in walk.found.get("chassis", []):
-                    if one["uri"] == chassis.uri:
-                        one["is_lit"] = lit
-                walk.save(update_fields=["found"])
+            ManagedPart.objects.filter(pk=part.pk).update(is_lit=lit)
             act.after = {"lit": lit}
             transaction.on_commit(partial(inventory_changed.send, Chassis, chassis_id=chassis.pk), robust=True)
 

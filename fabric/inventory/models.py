@@ -16,7 +16,7 @@ from accounts.visibility import RestrictedQuerySet
 from core import credentials
 from core.database import natural
 from core.language import _, gettext_lazy
-from fabric.bmc.types import BmcAddress, CertificateTrust, Dialect
+from fabric.bmc.types import BmcAddress, CertificateTrust, Dialect, ManagedPartKind
 
 
 class GrantedQuerySet(RestrictedQuerySet):
@@ -321,6 +321,54 @@ class Device(Approvable):
 
 
 LeasablePart = Device | HostPort
+
+
+class ManagedPart(Part):
+    """A part with a firmware version, a location LED or a reset; columns are those of `RedfishManagedPart`."""
+
+    class Kind(models.TextChoices):
+        """The kind of a part."""
+
+        BMC = ManagedPartKind.BMC.value, "BMC"
+        CHASSIS = ManagedPartKind.CHASSIS.value, gettext_lazy("Chassis")
+        DRAWER = ManagedPartKind.DRAWER.value, gettext_lazy("Drawer")
+        SWITCH = ManagedPartKind.SWITCH.value, gettext_lazy("Switch chip")
+        DEVICE = ManagedPartKind.DEVICE.value, gettext_lazy("Device")
+        DRIVE = ManagedPartKind.DRIVE.value, gettext_lazy("Drive")
+        HOST = ManagedPartKind.HOST.value, gettext_lazy("Host")
+        SOFTWARE = ManagedPartKind.SOFTWARE.value, gettext_lazy("Software")
+
+    GRANTED_BY = ("device__tenant",)
+
+    kind = models.CharField(max_length=10, choices=Kind)
+    drawer = models.ForeignKey(Drawer, null=True, on_delete=models.SET_NULL, related_name="managed_parts")
+    switch = models.ForeignKey(Switch, null=True, on_delete=models.SET_NULL, related_name="managed_parts")
+    device = models.ForeignKey(Device, null=True, on_delete=models.SET_NULL, related_name="managed_parts")
+    host = models.ForeignKey(Host, null=True, on_delete=models.SET_NULL, related_name="managed_parts")
+    manufacturer = models.CharField(max_length=200, blank=True)
+    model = models.CharField(max_length=200, blank=True)
+    serial_number = models.CharField(max_length=200, blank=True)
+    version = models.CharField(max_length=200, blank=True)
+    software_uri = models.CharField(max_length=400, blank=True)
+    is_updateable = models.BooleanField(default=False)
+    led_uri = models.CharField(max_length=400, blank=True)
+    is_lit = models.BooleanField(null=True)
+    power_state = models.CharField(max_length=20, blank=True)
+    reset_uri = models.CharField(max_length=400, blank=True)
+    reset_types = models.JSONField(default=list)
+
+    objects = GrantedQuerySet.as_manager()
+
+    class Meta:
+        ordering = [natural("chassis__name"), "kind", natural("uri")]
+        constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="managed_part_uri")]
+
+    @property
+    def label(self) -> str:
+        """Its name with its chassis and slot, which a person types to confirm; best read with `device__slot`."""
+        slot = self.device.slot if self.device is not None else None
+        name = slot.name if slot is not None else self.name
+        return name if name == self.chassis.name else f"{self.chassis.name} {name}"
 
 
 class SavedFilter(models.Model):

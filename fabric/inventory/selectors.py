@@ -22,7 +22,7 @@ from core.language import _, joined
 from fabric.bmc.types import Inventory
 from fabric.bmc.values import is_uuid_set
 from fabric.inventory.device_filter import filter_query
-from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, ManagedPart, Port, Slot, Switch
 from fabric.inventory.rules import LINK_SPEED_TOLERANCE, CounterBaseline
 
 
@@ -255,6 +255,40 @@ def counter_baselines(person: User, chassis: Collection[int]) -> Mapping[int, Co
     for source in _counter_baseline_sources:
         found |= source(person.tenant_id, chassis)
     return found
+
+
+def interrupted_devices(part: ManagedPart) -> QuerySet[Device]:
+    """Return the devices whose links a reset or an update of a part may interrupt: none for a BMC."""
+    match part.kind:
+        case ManagedPart.Kind.CHASSIS:
+            here = Q(chassis=part.chassis_id)
+        case ManagedPart.Kind.DRAWER:
+            here = Q(slot__drawer=part.drawer_id, slot__drawer__isnull=False)
+        case ManagedPart.Kind.SWITCH:
+            switch = Q(slot__port__switch=part.switch_id) | Q(host_port__port__switch=part.switch_id)
+            here = switch & Q(chassis=part.chassis_id) if part.switch_id else Q(pk=None)
+        case ManagedPart.Kind.HOST:
+            here = Q(host_port__host=part.host_id, host_port__host__isnull=False)
+        case _:
+            here = Q(pk=part.device_id)
+    return Device.objects.filter(here).distinct()
+
+
+def interrupted_ports(part: ManagedPart) -> set[int]:
+    """Return the ports (ids) of its chassis whose links a reset or an update of a part may interrupt."""
+    slots = Q(slot__device__in=interrupted_devices(part).values("pk"))
+    match part.kind:
+        case ManagedPart.Kind.CHASSIS:
+            here = Q(chassis=part.chassis_id)
+        case ManagedPart.Kind.DRAWER if part.drawer_id:
+            here = slots | Q(host_port__drawer=part.drawer_id) | Q(slot__drawer=part.drawer_id)
+        case ManagedPart.Kind.SWITCH if part.switch_id:
+            here = slots | Q(switch=part.switch_id)
+        case ManagedPart.Kind.HOST if part.host_id:
+            here = slots | Q(host_port__host=part.host_id)
+        case _:
+            here = slots
+    return set(Port.objects.filter(here, chassis=part.chassis_id).values_list("pk", flat=True))
 
 
 def same_hardware(row: Chassis) -> list[Chassis]:

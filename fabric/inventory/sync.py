@@ -20,7 +20,7 @@ from fabric.bmc.dialects import STATE_ABSENT, dialect_of
 from fabric.bmc.values import paths_above, trailing_number
 from fabric.inventory.labels import device_label
 from fabric.inventory.locks import lock_chassis
-from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Part, Port, Slot, Switch, Walk
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, ManagedPart, Part, Port, Slot, Switch, Walk
 from fabric.inventory.rules import host_identity
 from fabric.signals import access_changed, device_replaced, inventory_changed, walk_mirrored
 
@@ -254,6 +254,18 @@ class _InventoryMirror:
         devices = {one.uri: self._device(one, *known.get(one.uri, ("", None))) for one in found.devices}
         self.devices = self._rows(Device, self._distinct("slot", devices))
         self._attach_to_others()
+        self._rows(ManagedPart, {one.uri: self._managed_part(one, hosts) for one in found.managed_parts})
+
+    def _managed_part(self, one: wire.RedfishManagedPart, hosts: dict[str, Host]) -> dict[str, Any]:
+        device = self.devices.get(one.uri)
+        switch = self.switches.get(one.uri)
+        drawer = self.drawers.get(one.chassis_uri)
+        if drawer is None:
+            drawer = device.slot.drawer if device and device.slot else switch.drawer if switch else None
+        return _columns(
+            ManagedPart, one, name=device.name if device else one.name, reset_types=list(one.reset_types),
+            device=device, switch=switch, drawer=drawer, host=hosts.get(one.uri),
+        )  # fmt: skip
 
     def walked(self) -> MirroredWalk:
         """Return the rows after `write`."""

@@ -19,9 +19,10 @@ from accounts.visibility import row_or_404
 from core.errors import Conflict, Invalid, Unavailable
 from core.forms import add_service_errors
 from core.language import _, gettext_noop
+from core.local_pages import next_page
 from fabric.inventory import locate, services
 from fabric.inventory.forms import ChassisForm
-from fabric.inventory.models import Chassis, Device, Host, HostPort
+from fabric.inventory.models import Chassis, Device, Host, HostPort, ManagedPart
 
 
 @sensitive_post_parameters("password")
@@ -86,15 +87,32 @@ def _chassis_form_page(request: HttpRequest, row: Chassis | None) -> HttpRespons
 def chassis_locate(request: HttpRequest, pk: int) -> HttpResponse:
     """Switch the location LED of a chassis on, or off if `off` is sent."""
     row: Chassis = row_or_404(Chassis.objects.all(), pk, "chassis")
+    led = ManagedPart.objects.filter(chassis=row, uri=row.uri).select_related("chassis").first()
+    if led is None:
+        messages.error(request, _("{name} has no location LED that its service switches.", name=row.name))
+    else:
+        _locate(request, led)
+    return redirect(reverse("fabric:fabric", query={"view": "front", "chassis": pk}))
+
+
+@require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_LOCATE, section="fabric:maintenance")
+def part_locate(request: HttpRequest, pk: int) -> HttpResponse:
+    """Switch the location LED of a part on, or off if `off` is sent."""
+    rows = ManagedPart.objects.select_related("chassis", "device__slot")
+    _locate(request, row_or_404(rows, pk, "part"))
+    return redirect(next_page(request, "fabric:maintenance"))
+
+
+def _locate(request: HttpRequest, row: ManagedPart) -> None:
     lit = "off" not in request.POST
     try:
-        locate.chassis_locate(person=person_of(request), chassis=row, lit=lit)
+        locate.part_locate(person=person_of(request), part=row, lit=lit)
     except (Conflict, Unavailable) as error:
         messages.error(request, error.sentence)
     else:
-        done = _("The location LED of {name} is on.", name=row.name)
-        messages.success(request, done if lit else _("The location LED of {name} is off.", name=row.name))
-    return redirect(reverse("fabric:fabric", query={"view": "front", "chassis": pk}))
+        done = _("The location LED of {name} is on.", name=row.label)
+        messages.success(request, done if lit else _("The location LED of {name} is off.", name=row.label))
 
 
 @never_cache

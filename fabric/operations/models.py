@@ -15,7 +15,7 @@ from django.utils import timezone
 from accounts.models import Tenant
 from accounts.visibility import RestrictedQuerySet
 from core.language import gettext_lazy
-from fabric.inventory.models import Approvable, Chassis, Device, Drawer, Host, HostPort, Port
+from fabric.inventory.models import Approvable, Chassis, Device, Drawer, Host, HostPort, ManagedPart, Port
 
 
 class Plan(models.Model):
@@ -121,6 +121,7 @@ class Operation(models.Model):
         MODE = "mode", gettext_lazy("Change mode")  # of a drawer
         PORT = "port", gettext_lazy("Configure port")  # its type and lanes
         CABLE = "cable", gettext_lazy("Move cable")  # of a host port, by a person, to another host
+        RESET = "reset", gettext_lazy("Reset")  # of a part, or its power on or off
 
     class State(models.TextChoices):
         """The state of an operation. DONE, FAILED and CANCELLED are final."""
@@ -132,6 +133,8 @@ class Operation(models.Model):
         FAILED = "failed", gettext_lazy("Failed")
         CANCELLED = "cancelled", gettext_lazy("Cancelled")
 
+    # Those that run alone in their chassis: whatever else works on it may lose the BMC or a link.
+    EXCLUSIVE = ("reset",)
     FINAL = ("done", "failed", "cancelled")
     AT_WORK = ("running", "verifying")
 
@@ -153,6 +156,13 @@ class Operation(models.Model):
         def in_turn_to_run(self) -> Self:
             """Return them in the same order, but one that has begun comes first: clocks are set back."""
             return self.order_by("-attempts", "requested_at", "position", "pk")
+
+        def in_queue_of(self, operation: Operation) -> Self:
+            """Return those that are carried out one after the other with an operation, itself included."""
+            rows = self.filter(chassis=operation.chassis_id)
+            if operation.kind in Operation.EXCLUSIVE:
+                return rows
+            return rows.filter(Q(drawer=operation.drawer_id) | Q(kind__in=Operation.EXCLUSIVE))
 
         def at_work_since(self, at: datetime) -> Self:
             """Return those running now, or ended since: their read-back is newer than values read then."""
@@ -180,8 +190,10 @@ class Operation(models.Model):
     target = models.ForeignKey(HostPort, null=True, on_delete=models.SET_NULL, related_name="operations_to")
     port = models.ForeignKey(Port, null=True, on_delete=models.SET_NULL, related_name="operations")
     host = models.ForeignKey(Host, null=True, on_delete=models.SET_NULL, related_name="operations")
+    managed_part = models.ForeignKey(ManagedPart, null=True, on_delete=models.SET_NULL, related_name="operations")
     mode = models.CharField(max_length=30, blank=True)
-    setting = models.JSONField(default=dict)  # of PORT: {"port_type", "configured_width"}
+    # Of PORT: {"port_type", "configured_width"}; of RESET: `fabric.operations.rules.ResetSetting`
+    setting = models.JSONField(default=dict)
     forced = models.BooleanField(default=False)  # detach although it is in use; confirmed by typing
     # Names at the time of the request: the sentence stays true when hardware or users are removed.
     summary = models.CharField(max_length=300)

@@ -318,6 +318,44 @@ def drawer_ports(drawer: DrawerSnapshot) -> set[int]:
     return slots | {port.port for port in drawer.ports if port.port is not None} | set(drawer.settings)
 
 
+# The ways of a reset (Resource.ResetType), without those that only help whoever debugs a part.
+RESET_LABELS = {
+    "On": gettext_noop("Switch on"),
+    "ForceOn": gettext_noop("Switch on at once"),
+    "GracefulShutdown": gettext_noop("Shut down"),
+    "ForceOff": gettext_noop("Switch off at once"),
+    "GracefulRestart": gettext_noop("Restart"),
+    "ForceRestart": gettext_noop("Restart at once"),
+    "PowerCycle": gettext_noop("Power cycle"),
+    "FullPowerCycle": gettext_noop("Power cycle, standby power included"),
+}
+TURNS_ON = frozenset({"On", "ForceOn"})
+TURNS_OFF = frozenset({"GracefulShutdown", "ForceOff"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResetSetting:
+    """A requested reset; what its check found before, and whether it was sent, for a worker that takes over.
+
+    `last_reset` is the LastResetTime of the resource, '' where it has none.
+    """
+
+    reset_type: str
+    last_reset: str = ""
+    power_state: str = ""
+    sent: bool = False
+
+    @property
+    def power_after(self) -> str:
+        """The PowerState in which it ends."""
+        return "Off" if self.reset_type in TURNS_OFF else "On"
+
+
+def reset_label(reset_type: str) -> str:
+    """Return the label of a ResetType."""
+    return _(RESET_LABELS.get(reset_type, reset_type))
+
+
 CABLE_SECONDS = 600.0  # time for a person to walk to the chassis and move a cable
 MODE_VALUE_LABELS = {mode.value: name for mode, name in MODE_LABELS.items()}
 

@@ -179,7 +179,7 @@ def _create_mode(person: User, drawer: Drawer, mode: str, idempotency_key: str, 
         raise Conflict(_("{name} is missing: the chassis no longer reports it.", name=drawer.name))
     if reason := mode_violation(projected_drawer(drawer).state(), DrawerMode(mode)):
         raise RuleViolation(reason)
-    return _store(
+    return operation_store(
         person,
         Operation.Kind.MODE,
         idempotency_key,
@@ -191,7 +191,13 @@ def _create_mode(person: User, drawer: Drawer, mode: str, idempotency_key: str, 
     )
 
 
-def _store(person: User, kind: Operation.Kind, idempotency_key: str, digest: str, **values: Any) -> Operation:
+def operation_store(
+    person: User,
+    kind: Operation.Kind,
+    idempotency_key: str,
+    digest: str,
+    **values: Any,
+) -> Operation:
     """Store a new operation, which a worker gets once it is committed."""
     operation = Operation.objects.create(
         kind=kind,
@@ -233,7 +239,7 @@ def _create(  # noqa: PLR0917 - what a request of a device consists of
     if force and source is not None:
         forced_use_record(person, [device])
     kind = Operation.Kind.DETACH if target is None else Operation.Kind.MOVE if source else Operation.Kind.ATTACH
-    return _store(
+    return operation_store(
         person,
         kind,
         idempotency_key,
@@ -444,6 +450,12 @@ STEP_NAMES: Final = {
         gettext_noop("Read back"),
     ),
     "cable": (gettext_noop("Check"), gettext_noop("Wait for the cable"), gettext_noop("Read back")),
+    "reset": (
+        gettext_noop("Check"),
+        gettext_noop("Reset"),
+        gettext_noop("Wait for its end"),
+        gettext_noop("Read back"),
+    ),
 }
 
 

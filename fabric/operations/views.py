@@ -71,9 +71,7 @@ def operation(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show one operation."""
     person = person_of(request)
     row: Operation = visible_or_404(Operation.objects.all(), person, pk, "operation")
-    before = Operation.objects.open().filter(
-        chassis=row.chassis_id, drawer=row.drawer_id, requested_at__lt=row.requested_at
-    )
+    before = Operation.objects.open().in_queue_of(row).filter(requested_at__lt=row.requested_at)
     context = {
         "operation": row,
         "plan": Plan.objects.visible_to(person).filter(pk=row.plan_id).first(),

@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Any
 
 from django.core.paginator import Page, Paginator
+from django.db.models import F
 from django.utils import timezone
 
 from accounts.models import User
@@ -21,7 +22,7 @@ from core.errors import NotFound
 from core.language import _
 from core.text import natural_key
 from fabric.drift.selectors import DriftNotes, drift_notes
-from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot, Switch, Walk
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, ManagedPart, Slot, Switch, Walk
 from fabric.inventory.progress import walk_progress_label
 from fabric.inventory.rules import CounterBaseline, counts_since
 from fabric.inventory.selectors import (
@@ -92,9 +93,9 @@ def walked_front(person: User, pk: int) -> tuple[list[dict[str, Any]], bool | No
     None: there is no LED.
     """
     walks = Walk.objects.filter(chassis=pk) if person.is_administrator else Walk.objects.none()
-    fans, chassis = walks.values_list("found__fans", "found__chassis").first() or (None, None)
-    outer: dict[str, Any] = next((one for one in chassis or [] if not one.get("contained_by")), {})
-    return fans or [], outer.get("is_lit")
+    fans = walks.values_list("found__fans", flat=True).first()
+    led = ManagedPart.objects.filter(chassis__walk__in=walks, uri=F("chassis__uri")).first()
+    return fans or [], led.is_lit if led is not None else None
 
 
 def fabric_view(

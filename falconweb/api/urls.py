@@ -13,6 +13,7 @@ FEATURES = (
     "telemetry.live.api",
     "fabric.inventory.api",
     "fabric.operations.api",
+    "fabric.maintenance.api",
     "fabric.leases.grants_api",
     "fabric.plans.api",
     "fabric.allocation.api",

@@ -15,6 +15,7 @@ from simulator.resources import (
     systems,
     telemetry,
     thermal,
+    updates,
     zones,
 )
 from simulator.service import Falcon
@@ -36,5 +37,6 @@ def register_all(falcon: Falcon) -> None:
         connections,
         systems,
         telemetry,
+        updates,
     ):
         module.register(falcon)

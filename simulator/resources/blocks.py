@@ -7,6 +7,8 @@ from functools import partial
 from simulator.composition import ENDPOINTS
 from simulator.lab import DeviceModel, DeviceModelKind
 from simulator.odata import Body, identity, link, references
+from simulator.power import DEVICE_RESETS
+from simulator.resources.controls import register_reset, reset_action
 from simulator.resources.devices import hardware, processor_uri, slot_health, typed_uri
 from simulator.resources.pools import (
     SERVICE,
@@ -62,6 +64,7 @@ def _register_block(falcon: Falcon, slot: SimulatedSlot, device: SimulatedDevice
     processor = processor_uri(slot, model)
     if processor is not None:
         tree.resource(processor, partial(_processor, processor, slot, device), exists=exists)
+        register_reset(falcon, processor, "Processor", DEVICE_RESETS, lambda _kind: falcon.power.device(slot))
     if model.kind is DeviceModelKind.GPU:
         tree.resource(f"{slot.gpu_uri}/ProcessorMetrics", partial(_gpu_metrics, slot, device), exists=exists)
     if model.kind is DeviceModelKind.NETWORK:
@@ -157,7 +160,7 @@ def _processor(uri: str, slot: SimulatedSlot, device: SimulatedDevice) -> Body:
         "ProcessorType": "GPU" if model.kind is DeviceModelKind.GPU else "Accelerator",
         **hardware(device),
         "UUID": device.uuid,
-        "FirmwareVersion": model.firmware,
+        "FirmwareVersion": device.firmware,
         "TDPWatts": int(model.max_watts),
         "Status": {"State": "Enabled", "Health": slot_health(slot)},
         "Links": {
@@ -165,6 +168,7 @@ def _processor(uri: str, slot: SimulatedSlot, device: SimulatedDevice) -> Body:
             "Chassis": link(drawer_uri(slot.drawer)),
             "PCIeDevice": link(slot.uri),
         },
+        "Actions": reset_action(uri, "Processor", DEVICE_RESETS),
     }
     if model.kind is DeviceModelKind.GPU:
         body["MemorySummary"] = {"TotalMemorySizeMiB": model.memory_mib}

@@ -9,6 +9,8 @@ from simulator.errors import no_operation, property_refused, property_value
 from simulator.events import Actor
 from simulator.lab import DeviceModelKind
 from simulator.odata import V1, Body, identity, link, references
+from simulator.power import CHASSIS_RESETS
+from simulator.resources.controls import register_reset, reset_action
 from simulator.resources.services import task_accepted
 from simulator.rules import MODES, Mode
 from simulator.service import Falcon
@@ -35,6 +37,8 @@ def register(falcon: Falcon) -> None:
         uri = FALCON if drawer is None else drawer_uri(drawer.number)
         change = WriteMethod(partial(_change_chassis, falcon, drawer), COMPOSE)
         tree.resource(uri, partial(_chassis, falcon, drawer), PATCH=change)
+        drawers = [*state.drawers.values()] if drawer is None else [drawer]
+        register_reset(falcon, uri, "Chassis", CHASSIS_RESETS, partial(falcon.power.drawers, drawers))
 
 
 def _chassis(falcon: Falcon, drawer: SimulatedDrawer | None) -> Body:
@@ -62,7 +66,7 @@ def _enclosure(falcon: Falcon) -> Body:
         "PartNumber": "FALCON-4016",
         "UUID": state.uuid,
         "HeightMm": 178.0,
-        "PowerState": "On",
+        "PowerState": falcon.power.state_of(*(f"drawer{number}" for number in state.drawers)),
         "LocationIndicatorActive": state.identify,
         "EnvironmentalClass": "A2",
         "Status": {
@@ -78,6 +82,7 @@ def _enclosure(falcon: Falcon) -> Body:
             **references(Contains=[*map(drawer_uri, state.drawers)], ManagedBy=[f"{V1}/Managers/bmc"]),
             "ManagersInChassis": [link(f"{V1}/Managers/bmc")],
         },
+        "Actions": reset_action(FALCON, "Chassis", CHASSIS_RESETS),
     }
 
 
@@ -91,7 +96,7 @@ def _drawer(falcon: Falcon, drawer: SimulatedDrawer) -> Body:
         "Manufacturer": "H3 Platform",
         "Model": "Falcon 4016 drawer",
         "SerialNumber": drawer.serial,
-        "PowerState": "On",
+        "PowerState": falcon.power.state_of(f"drawer{drawer.number}"),
         "LocationIndicatorActive": drawer.identify,
         "Location": {
             "PartLocation": {
@@ -115,6 +120,7 @@ def _drawer(falcon: Falcon, drawer: SimulatedDrawer) -> Body:
             ),
             "ContainedBy": link(FALCON),
         },
+        "Actions": reset_action(uri, "Chassis", CHASSIS_RESETS),
         "Oem": {
             "H3": {
                 "@odata.type": "#H3Drawer.v1_0_0.Drawer",

@@ -113,7 +113,7 @@ def _pcie_device(slot: SimulatedSlot) -> Body:
         "DeviceType": "SingleFunction",
         **hardware(device),
         "UUID": device.uuid,
-        "FirmwareVersion": model.firmware,
+        "FirmwareVersion": device.firmware,
         "ReadyToRemove": slot.attached_to is None,
         "Status": {"State": "Enabled", "Health": slot_health(slot)},
         "PCIeInterface": {
@@ -190,7 +190,7 @@ def _drive(uri: str, slot: SimulatedSlot, device: SimulatedDevice) -> Body:
     return {
         **identity(uri, "Drive", f"NVMe drive in drawer {slot.drawer} slot {slot.number}"),
         **hardware(device),
-        "Revision": model.firmware,
+        "Revision": device.firmware,
         "MediaType": "SSD",
         "Protocol": "NVMe",
         "CapacityBytes": model.capacity_bytes,
@@ -208,10 +208,9 @@ def _drive(uri: str, slot: SimulatedSlot, device: SimulatedDevice) -> Body:
 
 
 def _network_adapter(uri: str, slot: SimulatedSlot, device: SimulatedDevice) -> Body:
-    model = device.model
     return {
         **identity(uri, "NetworkAdapter", f"Network adapter in drawer {slot.drawer} slot {slot.number}"),
         **hardware(device),
         "Status": {"State": "Enabled", "Health": slot_health(slot)},
-        "Controllers": [{"FirmwarePackageVersion": model.firmware, "Links": references(PCIeDevices=[slot.uri])}],
+        "Controllers": [{"FirmwarePackageVersion": device.firmware, "Links": references(PCIeDevices=[slot.uri])}],
     }

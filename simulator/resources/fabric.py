@@ -8,6 +8,7 @@ from simulator.composition import CONNECTIONS, ENDPOINTS, FABRIC, HOLDERS, ZONES
 from simulator.errors import no_operation, property_refused, property_value
 from simulator.lab import DeviceModelKind
 from simulator.odata import V1, Body, identity, link, references
+from simulator.resources.controls import indicator, indicator_method
 from simulator.resources.devices import typed_uri
 from simulator.resources.systems import system_uri
 from simulator.service import Falcon
@@ -22,7 +23,6 @@ from simulator.state import (
 )
 from simulator.tree import COMPOSE, AuthenticatedRequest, Reply, WriteMethod
 
-FIRMWARE = "4.2.1.186"
 WIDTHS = (1, 2, 4, 8, 16)
 UNCONFIGURED = "UnconfiguredPort"
 _ENTITY_TYPES = {
@@ -123,14 +123,15 @@ def _target(falcon: Falcon, slot: SimulatedSlot, device: SimulatedDevice) -> Bod
 
 def _register_switch(falcon: Falcon, drawer: SimulatedDrawer) -> str:
     uri, ports = f"{SWITCHES}/drawer{drawer.number}_switch", drawer.switch_ports()
-    falcon.tree.resource(uri, partial(_switch, uri, drawer))
+    render = partial(_switch, falcon, uri, drawer)
+    falcon.tree.resource(uri, render, PATCH=indicator_method(falcon, uri, render))
     falcon.tree.collection(f"{uri}/Ports", "Port", "Ports", lambda: [port.port_uri for port in ports])
     for port in ports:
         _register_port(falcon, port)
     return uri
 
 
-def _switch(uri: str, drawer: SimulatedDrawer) -> Body:
+def _switch(falcon: Falcon, uri: str, drawer: SimulatedDrawer) -> Body:
     ports = drawer.switch_ports()
     return {
         **identity(uri, "Switch", f"PCIe switch of drawer {drawer.number}"),
@@ -138,11 +139,12 @@ def _switch(uri: str, drawer: SimulatedDrawer) -> Body:
         "Manufacturer": "Broadcom",
         "Model": "PEX88096",
         "SerialNumber": f"{drawer.serial}-SW",
-        "FirmwareVersion": FIRMWARE,
+        "FirmwareVersion": falcon.state.version(f"drawer{drawer.number}_switch"),
         "TotalSwitchWidth": 16 * len(ports),
         "CurrentBandwidthGbps": float(sum(port.link.gbps for port in ports)),
         "MaxBandwidthGbps": float(sum(port.link.max_gbps for port in ports)),
-        "PowerState": "On",
+        "PowerState": falcon.power.state_of(f"drawer{drawer.number}"),
+        **indicator(falcon, uri),
         "Status": {"State": "Enabled", "Health": "OK"},
         "Ports": link(f"{uri}/Ports"),
         "Links": {**references(ManagedBy=[f"{V1}/Managers/bmc"]), "Chassis": link(drawer_uri(drawer.number))},

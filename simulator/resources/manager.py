@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ssl
 
-from simulator.errors import RedfishError, parameter_missing, property_error, property_value
+from simulator.errors import parameter_missing, property_error, property_value
 from simulator.events import LOG_URI
 from simulator.faults import FaultRequest
 from simulator.odata import V1, Body, collection, identity, link, references
+from simulator.resources.controls import indicator, indicator_method, register_reset, reset_action
 from simulator.service import Falcon
 from simulator.state import SWITCHES, drawer_uri
 from simulator.tree import AuthenticatedRequest, Reply, ResourceNode
@@ -15,7 +16,6 @@ from simulator.tree import AuthenticatedRequest, Reply, ResourceNode
 BMC = f"{V1}/Managers/bmc"
 CERTIFICATES = f"{BMC}/NetworkProtocol/HTTPS/Certificates"
 CERTIFICATE_SERVICE = f"{V1}/CertificateService"
-FIRMWARE = "2.14.0-falcon"
 RESET_SECONDS = 5.0
 RESET_TYPES = ["GracefulRestart", "ForceRestart"]
 
@@ -38,7 +38,7 @@ def _register_manager(falcon: Falcon) -> None:
             "ManagerType": "BMC",
             "Manufacturer": "H3 Platform",
             "Model": "Falcon BMC",
-            "FirmwareVersion": FIRMWARE,
+            "FirmwareVersion": falcon.state.version("bmc"),
             "UUID": falcon.state.uuid,
             "ServiceEntryPointUUID": falcon.state.uuid,
             "DateTime": falcon.clock.date_time(),
@@ -55,22 +55,12 @@ def _register_manager(falcon: Falcon) -> None:
                 ),
                 "ManagerInChassis": link(f"{V1}/Chassis/falcon"),
             },
-            "Actions": {
-                "#Manager.Reset": {
-                    "target": f"{BMC}/Actions/Manager.Reset",
-                    "ResetType@Redfish.AllowableValues": RESET_TYPES,
-                }
-            },
+            **indicator(falcon, BMC),
+            "Actions": reset_action(BMC, "Manager", RESET_TYPES),
         }
 
-    async def reset(call: AuthenticatedRequest) -> Reply:
-        kind = call.body.get("ResetType", "GracefulRestart")
-        if kind not in RESET_TYPES:
-            sentence = f"The BMC has no reset of the type {kind!r}."
-            arguments = ("ResetType", "Manager.Reset")
-            raise RedfishError(400, "ActionParameterNotSupported", sentence, arguments=arguments)
+    def reset(_kind: str) -> None:
         falcon.faults.add(FaultRequest(kind="bmc_reboot", seconds=RESET_SECONDS))
-        return Reply(204)
 
     def protocol() -> Body:
         return {
@@ -82,8 +72,8 @@ def _register_manager(falcon: Falcon) -> None:
         }
 
     tree.collection(f"{V1}/Managers", "Manager", "Managers", lambda: [BMC])
-    tree.resource(BMC, manager)
-    tree.action(f"{BMC}/Actions/Manager.Reset", reset)
+    tree.resource(BMC, manager, PATCH=indicator_method(falcon, BMC, manager))
+    register_reset(falcon, BMC, "Manager", RESET_TYPES, reset)
     tree.resource(f"{BMC}/NetworkProtocol", protocol)
 
 

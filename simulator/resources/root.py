@@ -25,6 +25,7 @@ SERVICES = {
     "Registries": "Registries",
     "CertificateService": "CertificateService",
     "TelemetryService": "TelemetryService",
+    "UpdateService": "UpdateService",
 }
 VENDOR_SCHEMAS = {"H3Drawer": "v1_0_0"}
 

@@ -73,7 +73,14 @@ def _register_tasks(falcon: Falcon) -> None:
 
     def monitor(last: str) -> ResourceNode | None:
         task = tasks.tasks.get(last)
-        return ResourceNode(task.monitor, raw=partial(_monitor_reply, task)) if task is not None else None
+        if task is None:
+            return None
+
+        async def cancel(call: AuthenticatedRequest) -> Reply:
+            tasks.cancel(task)
+            return Reply(204)
+
+        return ResourceNode(task.monitor, writes={"DELETE": WriteMethod(cancel)}, raw=partial(_monitor_reply, task))
 
     tree.resource(TASK_SERVICE, service)
     tree.objects(

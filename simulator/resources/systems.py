@@ -8,6 +8,8 @@ from functools import partial
 from simulator.composition import ENDPOINTS, SYSTEMS
 from simulator.lab import HostLab, stable_serial, stable_uuid
 from simulator.odata import Body, identity, link, references
+from simulator.power import SYSTEM_RESETS
+from simulator.resources.controls import indicator, indicator_method, register_reset, reset_action
 from simulator.resources.zones import bind_slots, listed_members, register_actions
 from simulator.service import Falcon
 from simulator.state import COMPOSITION_BLOCKS, SimulatedHostPort
@@ -56,23 +58,29 @@ def _register_host(falcon: Falcon, uri: str, name: str, ports: Sequence[Simulate
         return {
             **identity(uri, "ComputerSystem", name),
             "SystemType": "Physical",
-            **_hardware(uri, name, falcon.state.hosts[name]),
+            **_hardware(falcon, uri, name),
+            **indicator(falcon, uri),
+            "Actions": reset_action(uri, "ComputerSystem", SYSTEM_RESETS),
             "Status": {"State": "Enabled", "Health": "OK"},
             "Links": references(Endpoints=cabled),
         }
 
-    falcon.tree.resource(uri, render, exists=exists)
+    falcon.tree.resource(uri, render, exists=exists, PATCH=indicator_method(falcon, uri, render))
+    register_reset(falcon, uri, "ComputerSystem", SYSTEM_RESETS, partial(falcon.power.host, name))
     _register_processors(falcon, uri, lambda: name if exists() else None)
 
 
-def _hardware(uri: str, name: str, host: HostLab) -> Body:
+def _hardware(falcon: Falcon, uri: str, name: str) -> Body:
+    host = falcon.state.hosts[name]
     return {
         "HostName": name,
         "Manufacturer": host.manufacturer,
         "Model": host.model,
         "SerialNumber": host.serial or stable_serial("S", name),
         "UUID": host.uuid or stable_uuid(name),
-        "PowerState": "On",
+        "PowerState": falcon.power.state_of(name),
+        "LastResetTime": falcon.power.reset_at.get(name, falcon.built),
+        "BiosVersion": "2.3.5",
         "ProcessorSummary": {
             "Count": host.cpus,
             "CoreCount": host.cpus * host.cores_per_cpu,
@@ -98,7 +106,7 @@ def composed_system(falcon: Falcon, port: SimulatedHostPort) -> Body:
     if falcon.options.dialect == "blocks":
         body["Actions"] = {f"#{name}": {"target": f"{uri}/Actions/{name}"} for name in ACTIONS}
     if host is not None:
-        body |= _hardware(system_uri(falcon, port), host, falcon.state.hosts[host])
+        body |= _hardware(falcon, system_uri(falcon, port), host)
     return body
 
 

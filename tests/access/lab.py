@@ -36,7 +36,18 @@ from benchmarks.workloads.catalogue import spec_of
 from fabric.agents.models import HostAgent
 from fabric.drift.models import Drift
 from fabric.history.models import Attachment
-from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, SavedFilter, Slot, Switch
+from fabric.inventory.models import (
+    Chassis,
+    Device,
+    Drawer,
+    Host,
+    HostPort,
+    ManagedPart,
+    Port,
+    SavedFilter,
+    Slot,
+    Switch,
+)
 from fabric.leases.models import Lease, LeaseItem, Tenure
 from fabric.operations.models import Operation, Plan, Proof
 from fabric.plans.rules import DesiredState
@@ -331,6 +342,8 @@ def make_lab() -> Lab:
         name: [chassis.pk]
         for name in ("chassis_edit", "chassis_limits", "chassis_locate", "chassis_remove", "chassis_settings")
     }
+    bmc = ManagedPart.objects.create(chassis=chassis, uri="/m", name="BMC of falcon", kind="bmc", version="1")
+    arguments |= {name: [bmc.pk] for name in ("managed_part", "part_led", "part_locate", "part_reset")}
     arguments |= {name: [people["owner"].pk] for name in ("person", "person_password", "person_second_factor")}
     passkey = passkey_row(people["owner"], "laptop")
     arguments |= {name: [passkey.pk] for name in ("passkey", "passkey_remove")}

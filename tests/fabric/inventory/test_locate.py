@@ -11,8 +11,8 @@ from accounts.audit.models import AuditEntry
 from accounts.models import User
 from core.errors import Conflict, Forbidden, Unavailable
 from fabric.bmc.hardware import is_lit
-from fabric.inventory.locate import chassis_locate
-from fabric.inventory.models import Chassis
+from fabric.inventory.locate import part_locate
+from fabric.inventory.models import Chassis, ManagedPart
 from fabric.topology.selectors import walked_front
 from falconweb.testing import add_chassis, mirror
 from falconweb.testing.processes import SimulatorProcess
@@ -40,6 +40,10 @@ def boss() -> User:
     return User.objects.create(username="boss", role="administrator")
 
 
+def enclosure() -> ManagedPart:
+    return ManagedPart.objects.select_related("chassis").get(kind="chassis")
+
+
 def test_an_administrator_switches_it_on_the_front_and_the_chassis_says_so(chassis: Chassis, boss: User) -> None:
     client = Client()
     client.force_login(boss)
@@ -51,7 +55,7 @@ def test_an_administrator_switches_it_on_the_front_and_the_chassis_says_so(chass
     assert "Location LED on" in answer.content.decode()
     mirror(chassis)  # what the chassis itself says now
     assert walked_front(boss, chassis.pk)[1] is True
-    chassis_locate(person=boss, chassis=chassis, lit=True)  # once more, which changes nothing
+    part_locate(person=boss, part=enclosure(), lit=True)  # once more, which changes nothing
     client.post(f"/chassis/{chassis.pk}/locate/", {"off": "1"})
     assert walked_front(boss, chassis.pk)[1] is False
     mirror(chassis)
@@ -63,7 +67,7 @@ def test_an_administrator_switches_it_on_the_front_and_the_chassis_says_so(chass
 def test_others_may_not_and_see_nothing_of_it(chassis: Chassis) -> None:
     member = User.objects.create(username="member", role="user")
     with pytest.raises(Forbidden):
-        chassis_locate(person=member, chassis=chassis, lit=True)
+        part_locate(person=member, part=enclosure(), lit=True)
     assert walked_front(member, chassis.pk) == ([], None)
 
 
@@ -72,12 +76,11 @@ def test_a_chassis_that_is_away_or_not_polled_says_so_without_its_address(
 ) -> None:
     simulator.fault("reset_connections")
     with pytest.raises(Unavailable, match="falcon-1 did not answer correctly") as caught:
-        chassis_locate(person=boss, chassis=chassis, lit=True)
+        part_locate(person=boss, part=enclosure(), lit=True)
     assert "127.0.0.1" not in caught.value.sentence
     Chassis.objects.update(enabled=False)
-    chassis.refresh_from_db()
     with pytest.raises(Conflict, match="not polled"):
-        chassis_locate(person=boss, chassis=chassis, lit=True)
+        part_locate(person=boss, part=enclosure(), lit=True)
 
 
 def test_both_properties_of_the_standard_are_understood_and_none_is_no_led() -> None:

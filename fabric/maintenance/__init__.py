@@ -1,0 +1,1 @@
+"""Maintenance of the hardware: firmware, power, location LEDs, logs of BMCs."""
