@@ -54,6 +54,7 @@ class ServiceOptions:
     expand: bool = True
     sessions: bool = True
     report: bool = True
+    legacy: bool = False
     dialect: Dialect = "both"
     slow_bind: float = 0.0
     bind_by_task: bool = False

@@ -145,6 +145,7 @@ def argument_parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParse
         "--no-sessions", dest="sessions", action="store_false", help="session creation is answered 401, Basic works"
     )
     less.add_argument("--no-report", dest="report", action="store_false", help="no telemetry service")
+    less.add_argument("--legacy", action="store_true", help="the deprecated Thermal and Power beside the sensors")
     less.add_argument(
         "--dialect",
         choices=DIALECTS,

@@ -162,6 +162,13 @@ def _processor(uri: str, slot: SimulatedSlot, device: SimulatedDevice) -> Body:
         "UUID": device.uuid,
         "FirmwareVersion": device.firmware,
         "TDPWatts": int(model.max_watts),
+        "Location": {
+            "PartLocation": {
+                "ServiceLabel": f"Drawer {slot.drawer} slot {slot.number}",
+                "LocationType": "Slot",
+                "LocationOrdinalValue": slot.number,
+            }
+        },
         "Status": {"State": "Enabled", "Health": slot_health(slot)},
         "Links": {
             **references(Endpoints=[f"{ENDPOINTS}/{slot.endpoint}"]),

@@ -19,6 +19,9 @@ from simulator.tasks import BmcTask
 from simulator.tree import COMPOSE, AuthenticatedRequest, Reply, WriteMethod
 
 FALCON = f"{V1}/Chassis/falcon"
+ASSEMBLY = f"{FALCON}/Assembly"
+# Without devices, and what its power supplies give with one to spare.
+MIN_WATTS, MAX_WATTS = 180.0, 6000.0
 MODE_SECONDS = 2.0
 MODE_STEPS = 4
 
@@ -39,6 +42,30 @@ def register(falcon: Falcon) -> None:
         tree.resource(uri, partial(_chassis, falcon, drawer), PATCH=change)
         drawers = [*state.drawers.values()] if drawer is None else [drawer]
         register_reset(falcon, uri, "Chassis", CHASSIS_RESETS, partial(falcon.power.drawers, drawers))
+    tree.resource(ASSEMBLY, partial(_assembly, falcon))
+
+
+def _assembly(falcon: Falcon) -> Body:
+    """Render the parts that can be replaced apart from devices, fans and power supplies."""
+    serial = falcon.state.serial
+    parts = {"BMC board": "B", **{f"Backplane of drawer {number}": f"D{number}" for number in falcon.state.drawers}}
+    return {
+        **identity(ASSEMBLY, "Assembly", "Boards of the enclosure"),
+        "Assemblies": [
+            {
+                "@odata.id": f"{ASSEMBLY}#/Assemblies/{number}",
+                "MemberId": str(number),
+                "Name": name,
+                "Vendor": "H3 Platform",
+                "Producer": "H3 Platform",
+                "Model": "Falcon 4016",
+                "SerialNumber": f"{serial}-{suffix}",
+                "Status": {"State": "Enabled", "Health": "OK"},
+            }
+            for number, (name, suffix) in enumerate(parts.items())
+        ],
+        "Assemblies@odata.count": len(parts),
+    }
 
 
 def _chassis(falcon: Falcon, drawer: SimulatedDrawer | None) -> Body:
@@ -64,6 +91,7 @@ def _enclosure(falcon: Falcon) -> Body:
         "Model": state.model,
         "SerialNumber": state.serial,
         "PartNumber": "FALCON-4016",
+        "SKU": "FALCON-4016-2D",
         "UUID": state.uuid,
         "HeightMm": 178.0,
         "PowerState": falcon.power.state_of(*(f"drawer{number}" for number in state.drawers)),
@@ -74,10 +102,14 @@ def _enclosure(falcon: Falcon) -> Body:
             "Health": "OK",
             "HealthRollup": "Critical" if failed else _health(state.all_slots()),
         },
+        "Assembly": link(ASSEMBLY),
+        "MinPowerWatts": MIN_WATTS,
+        "MaxPowerWatts": MAX_WATTS,
         "Sensors": link(f"{FALCON}/Sensors"),
         "ThermalSubsystem": link(f"{FALCON}/ThermalSubsystem"),
         "PowerSubsystem": link(f"{FALCON}/PowerSubsystem"),
         "EnvironmentMetrics": link(f"{FALCON}/EnvironmentMetrics"),
+        **({name: link(f"{FALCON}/{name}") for name in ("Thermal", "Power")} if falcon.options.legacy else {}),
         "Links": {
             **references(Contains=[*map(drawer_uri, state.drawers)], ManagedBy=[f"{V1}/Managers/bmc"]),
             "ManagersInChassis": [link(f"{V1}/Managers/bmc")],

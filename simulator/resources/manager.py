@@ -1,4 +1,4 @@
-"""The BMC itself: manager, network protocol, certificate, log service."""
+"""The BMC itself: manager, certificate, log service."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from simulator.events import LOG_URI
 from simulator.faults import FaultRequest
 from simulator.odata import V1, Body, collection, identity, link, references
 from simulator.resources.controls import indicator, indicator_method, register_reset, reset_action
+from simulator.resources.network import BMC, CERTIFICATES, INTERFACES, PROTOCOL
 from simulator.service import Falcon
 from simulator.state import SWITCHES, drawer_uri
 from simulator.tree import AuthenticatedRequest, Reply, ResourceNode
 
-BMC = f"{V1}/Managers/bmc"
-CERTIFICATES = f"{BMC}/NetworkProtocol/HTTPS/Certificates"
 CERTIFICATE_SERVICE = f"{V1}/CertificateService"
 RESET_SECONDS = 5.0
 RESET_TYPES = ["GracefulRestart", "ForceRestart"]
@@ -46,7 +45,8 @@ def _register_manager(falcon: Falcon) -> None:
             "LastResetTime": falcon.booted,
             "PowerState": "On",
             "Status": {"State": "Enabled", "Health": "OK"},
-            "NetworkProtocol": link(f"{BMC}/NetworkProtocol"),
+            "NetworkProtocol": link(PROTOCOL),
+            "EthernetInterfaces": link(INTERFACES),
             "LogServices": link(f"{BMC}/LogServices"),
             "Links": {
                 **references(
@@ -62,19 +62,9 @@ def _register_manager(falcon: Falcon) -> None:
     def reset(_kind: str) -> None:
         falcon.faults.add(FaultRequest(kind="bmc_reboot", seconds=RESET_SECONDS))
 
-    def protocol() -> Body:
-        return {
-            **identity(f"{BMC}/NetworkProtocol", "ManagerNetworkProtocol", "Manager Network Protocol"),
-            "HostName": falcon.name,
-            "Status": {"State": "Enabled", "Health": "OK"},
-            "HTTP": {"ProtocolEnabled": False, "Port": None},
-            "HTTPS": {"ProtocolEnabled": True, "Port": 443, "Certificates": link(CERTIFICATES)},
-        }
-
     tree.collection(f"{V1}/Managers", "Manager", "Managers", lambda: [BMC])
     tree.resource(BMC, manager, PATCH=indicator_method(falcon, BMC, manager))
     register_reset(falcon, BMC, "Manager", RESET_TYPES, reset)
-    tree.resource(f"{BMC}/NetworkProtocol", protocol)
 
 
 def _register_certificate(falcon: Falcon) -> None:
@@ -87,6 +77,7 @@ def _register_certificate(falcon: Falcon) -> None:
             **identity(uri, "Certificate", "HTTPS Certificate"),
             "CertificateType": "PEM",
             "CertificateString": falcon.certificate_pem,
+            "CertificateUsageTypes": ["Web"],
         }
 
     def service() -> Body:
@@ -124,6 +115,7 @@ def _register_log(falcon: Falcon) -> None:
     def service() -> Body:
         return {
             **identity(LOG_URI, "LogService", "Event Log"),
+            "Description": "What happened to the chassis, also while nobody listened",
             "ServiceEnabled": True,
             "LogEntryType": "Event",
             "OverWritePolicy": "WrapsWhenFull",
@@ -143,6 +135,7 @@ def _register_log(falcon: Falcon) -> None:
         members = [entry.log_entry() for entry in events.entries.values()]
         return {
             **collection(entries, "LogEntry", "Log Entries", []),
+            "Description": "The entries, the oldest first",
             "Members": members,
             "Members@odata.count": len(members),
         }
@@ -151,7 +144,8 @@ def _register_log(falcon: Falcon) -> None:
         entry = events.entries.get(int(last)) if last.isdigit() else None
         return ResourceNode(f"{entries}/{last}", entry.log_entry) if entry is not None else None
 
-    tree.collection(f"{BMC}/LogServices", "LogService", "Logs", lambda: [LOG_URI])
+    logs = {**collection(f"{BMC}/LogServices", "LogService", "Logs", [LOG_URI]), "Description": "The logs of the BMC"}
+    tree.resource(f"{BMC}/LogServices", lambda: logs)
     tree.resource(LOG_URI, service)
     tree.action(clearance, clear)
     tree.resource(entries, log)

@@ -197,10 +197,21 @@ def _register_fans(falcon: Falcon) -> None:
         return {
             **identity(uri, "ThermalSubsystem", "Thermal Subsystem"),
             "Fans": link(f"{uri}/Fans"),
+            "ThermalMetrics": link(f"{uri}/ThermalMetrics"),
             "Status": {"State": "Enabled", "Health": health},
         }
 
+    def metrics() -> Body:
+        temperatures = [point for point in sensor_points(falcon) if point.kind == "Temperature"]
+        return {
+            **identity(f"{uri}/ThermalMetrics", "ThermalMetrics", "Temperatures"),
+            "TemperatureReadingsCelsius": [
+                {**_excerpt(point), "DeviceName": point.name} for point in temperatures if point.chassis == FALCON
+            ],
+        }
+
     tree.resource(uri, subsystem)
+    tree.resource(f"{uri}/ThermalMetrics", metrics)
     tree.collection(f"{uri}/Fans", "Fan", "Fans", lambda: [f"{uri}/Fans/fan{fan.number}" for fan in fans])
     for fan in fans:
         fan_uri = f"{uri}/Fans/fan{fan.number}"

@@ -36,7 +36,7 @@ def walk(client: Client) -> dict[str, requests.Response]:
                 stack.extend(value.values())
                 target = value.get("@odata.id")
                 if isinstance(target, str):
-                    waiting.append(target)
+                    waiting.append(target.partition("#")[0])
     return seen
 
 
