@@ -30,6 +30,8 @@ METHODS = ("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS")
 COMMON = {"OData-Version": "4.0", "Cache-Control": "no-cache"}
 HANG_SECONDS = 600.0
 HEAD_BYTES = 256
+# The name that a BMC entered by its address has for itself.
+FOREIGN_ORIGIN = "https://bmc.example"
 
 
 class _Protocol(RequestHandler):
@@ -165,13 +167,14 @@ class Exchange:
         if node is None:
             raise not_found(self._uri)
         allow = {"Allow": ", ".join(node.methods)}
-        if request.method == "OPTIONS" and self._falcon.options.dialect != "pnc":
+        can_ask = self._falcon.options.allow != "none" and self._falcon.options.dialect != "pnc"
+        if request.method == "OPTIONS" and can_ask:
             return web.Response(status=204, headers={**COMMON, **allow})
-        if request.method not in node.methods:
+        if request.method not in node.methods or request.method == "OPTIONS":
             sentence = "The HTTP method is not allowed on this resource."
             raise RedfishError(405, "OperationNotAllowed", sentence, headers=allow)
         if request.method in ("GET", "HEAD"):
-            return self._read(node, allow)
+            return self._read(node, allow if self._falcon.options.allow == "all" else {})
         return await self._write(node, node.writes[request.method])
 
     def _authenticate(self, node: ResourceNode | None) -> None:
@@ -228,7 +231,10 @@ class Exchange:
         body, upload = await self._upload() if write.is_upload else (await self._body(), None)
         self._check_match(node)
         reply = await write.handler(AuthenticatedRequest(self._account, body, self._request.remote or "", upload))
-        return self._reply(node, reply)
+        response = self._reply(node, reply)
+        if "Location" in response.headers and self._falcon.faults.is_active("foreign_location"):
+            response.headers["Location"] = FOREIGN_ORIGIN + response.headers["Location"]
+        return response
 
     async def _upload(self) -> tuple[Body, Upload]:
         """Read a file to its end, of which the first bytes and the size are kept, and the parameters of a form."""

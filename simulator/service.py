@@ -45,6 +45,8 @@ POOL_DIALECTS: frozenset[Dialect] = frozenset({"systems", "systems-fixed", "comp
 BLOCK_DIALECTS: frozenset[Dialect] = POOL_DIALECTS | {"blocks", "block-patch"}
 # The client to whose pools the blocks belong that are in use at the start.
 CLIENT = "FalconWeb"
+# Which answers name the methods of a resource in `Allow`: those of GET and OPTIONS, of OPTIONS alone, or none.
+NamedMethods = Literal["all", "options", "none"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class ServiceOptions:
     report: bool = True
     legacy: bool = False
     dialect: Dialect = "both"
+    allow: NamedMethods = "all"
     slow_bind: float = 0.0
     bind_by_task: bool = False
     plain_push: bool = False

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 from simulator.certificates import ServerCertificate, load_pem, server_certificate
 from simulator.hosts import HostSimulation
@@ -15,7 +15,7 @@ from simulator.lab import Lab, LabError, load_lab
 from simulator.physics import MAX_SPEED, Clock
 from simulator.resources import register_all
 from simulator.server import ADDRESS, ChassisServer
-from simulator.service import DIALECTS, Falcon, ServiceOptions
+from simulator.service import DIALECTS, Falcon, NamedMethods, ServiceOptions
 
 
 class Simulation:
@@ -151,6 +151,13 @@ def argument_parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParse
         choices=DIALECTS,
         default="both",
         help="how devices are attached (default: both, by PATCH and by actions of zones); see docs/simulator.md",
+    )
+    less.add_argument(
+        "--allow",
+        choices=get_args(NamedMethods),
+        default="all",
+        help="which answers name the methods of a resource: those of GET and OPTIONS (default), of OPTIONS alone, or "
+        "none: OPTIONS is answered 405",
     )
     less.add_argument(
         "--slow-bind", type=float, default=0.0, metavar="SECONDS", help="a change of a zone takes this long"

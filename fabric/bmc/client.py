@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from fabric.bmc.errors import (
     BmcError,
@@ -47,6 +48,9 @@ MAX_TASK_POLL_SECONDS = 2.0
 TASK_FAILURES = frozenset({"Exception", "Killed", "Cancelled"})
 FINAL_TASK_STATES = TASK_FAILURES | {"Completed", None}
 REFUSAL_MEMORY_SECONDS = 60.0
+# A monitor may vanish with its finished task, be at another host only, or be no matter of this account; every other
+# status is the outcome of the task.
+UNREADABLE_MONITOR = frozenset({401, 403, 404, 405, 410})
 
 
 class BmcClient:
@@ -109,6 +113,20 @@ class BmcClient:
     def path(self, uri: str) -> str:
         """Return a link as a path on this BMC; raises ForeignLink for one that leaves it."""
         return str(self._transport.locate(uri).relative())
+
+    def own_path(self, uri: str) -> str:
+        """Return the path on this BMC of a link that may name another host: nothing is requested there.
+
+        A BMC that was entered by its address answers with its host name, or the other way round. Raises ForeignLink for
+        a link that is none to a Redfish service, Malformed for no URI.
+        """
+        try:
+            return self.path(uri)
+        except ForeignLink:
+            path = str(URL(uri).relative())
+            if not path.startswith(ROOT):
+                raise
+            return path
 
     def check_received(self, before: int, most: int) -> None:
         """Raise Malformed where more than `most` bytes came since `received` was `before`."""
@@ -292,7 +310,7 @@ class BmcClient:
         with contextlib.suppress(BmcError):
             body = parse_json_object(raw.body, where=self.host)
             uri = raw.headers.get("Location") or body.get("@odata.id")
-            return self.path(uri) if isinstance(uri, str) else ""
+            return self.own_path(uri) if isinstance(uri, str) else ""
         return ""
 
     async def _basic(self, root: dict[str, Any]) -> dict[str, str]:
@@ -333,8 +351,9 @@ class BmcClient:
     async def finish(self, answer: BmcResponse, *, timeout: float = TASK_SECONDS) -> BmcResponse:
         """Follow a 202 to the end of its task and return the last response; others are returned unchanged.
 
-        Raises TaskFailed with the task's own message, TimedOut after `timeout` seconds. A BMC that is unreachable for a
-        moment (as during a reboot) is retried until then.
+        So is a 202 whose task cannot be read here, such as one whose monitor is only at another host: what was to
+        change shows the end of it then. Raises TaskFailed with the task's own message, TimedOut after `timeout` s. A
+        BMC that is unreachable for a moment (as during a reboot) is retried until then.
         """
         if answer.status != 202:
             return answer
@@ -347,12 +366,13 @@ class BmcClient:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, MAX_TASK_POLL_SECONDS)
             try:
-                state = await self.get(monitor)
+                state = await self.get(self.own_path(monitor))
             except (ServerFault, Unreachable, TimedOut):
                 state = answer
+            except (ForeignLink, Malformed):
+                return answer
             except RequestRefused as error:
-                # A monitor may vanish with its finished task.
-                if error.answered in {404, 410}:
+                if error.answered in UNREADABLE_MONITOR:
                     return answer
                 raise
             # At its end, or no task at all.

@@ -126,25 +126,33 @@ async def known_addresses(device: Device, port: HostPort | None, *, is_there: bo
     return tuple(one.address for one in report.devices if own is None or one.address != own.address)
 
 
-async def wait_until_seen(claim: OperationClaim, device: Device, port: HostPort, known: tuple[str, ...] | None) -> None:
-    """Have the host rescan for an attached device; raises OperationFailedError where it does not see it."""
+async def wait_until_seen(
+    claim: OperationClaim, device: Device, port: HostPort, known: tuple[str, ...] | None, *, is_link_up: bool = True
+) -> None:
+    """Have the host rescan for an attached device; raises OperationFailedError where it does not see it.
+
+    `is_link_up` is False where the chassis did not tell that.
+    """
     agent, why_not = await run_in_thread(_current_agent, port)
     is_named = may_name_host(device, port)
     if agent is None:
         await claim.skip(
-            SEEN_STEP, f"{why_not if is_named else NO_AGENT_REPORTS} The device is verified up to its link."
+            SEEN_STEP,
+            f"{why_not if is_named else NO_AGENT_REPORTS} The device is verified up to its "
+            f"{'link' if is_link_up else 'zone'}.",
         )
         return
     name = agent.host.name if is_named else "its host"
+    standing = "Attached, with its link up" if is_link_up else "Attached"
     async with claim.step(SEEN_STEP) as step:
         request = RescanRequest((device_selector(device),), wait=APPEAR_SECONDS, known=known)
         async with host_claim(claim, port):
             answer = await _request_agent(claim, agent.host, request, patience=BROKER_SECONDS)
         if answer is None:
-            raise OperationFailedError(f"Attached, with its link up, but the agent of {name} did not answer.")
+            raise OperationFailedError(f"{standing}, but the agent of {name} did not answer.")
         if answer.outcome != "seen":
             why = f": {answer.sentence}" if is_named else "."
-            raise OperationFailedError(f"Attached, with its link up, but {name} does not see it{why}")
+            raise OperationFailedError(f"{standing}, but {name} does not see it{why}")
         step["sentence"] = _seen_sentence(name, answer.devices) if is_named else gettext_noop("Its host sees it.")
 
 

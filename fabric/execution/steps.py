@@ -48,6 +48,8 @@ LINK_SECONDS = 30.0  # a bind takes from under 1 s to 15 s
 PRESENCE_SECONDS = 2.0  # between two checks that a training device is still attached
 RETRAIN_SECONDS = 5.0  # a link that is up may still train to its full width and speed
 CABLE_POLL_SECONDS = 1.0
+# States of an endpoint, or block, behind which no device is.
+ABSENT_STATES = frozenset({"Absent", "Disabled", "UnavailableOffline"})
 LINK_POLL_SECONDS = 0.1  # between two reads of a training link: on average half of it is the delay of the result
 
 
@@ -194,13 +196,13 @@ async def _attach_device(
         await claim.retry(partial(_set_membership, claim, bmc, target.uri, device.endpoint_uri, present=True))
     try:
         async with claim.step("Wait for the link") as step:
-            step["sentence"] = await _wait_for_link(claim, bmc, device)
+            step["sentence"], is_up = await _wait_for_link(claim, bmc, device)
     except LinkDegradedError:
         # However the link has trained, the host rescans: the device works, if slowly.
         with contextlib.suppress(OperationFailedError, Unavailable):
             await wait_until_seen(claim, device, target, known)
         raise
-    await wait_until_seen(claim, device, target, known)
+    await wait_until_seen(claim, device, target, known, is_link_up=is_up)
 
 
 def _check_device_identity(operation: Operation, device: Device) -> None:
@@ -322,11 +324,14 @@ async def _set_membership(claim: OperationClaim, bmc: BmcClient, zone_uri: str, 
     await (attach if present else detach)(bmc, dialect, zone=zone, endpoint_uri=member)
 
 
-async def _wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) -> str:
-    """Wait until the link of an attached device is up at its capability; returns it as a sentence."""
+async def _wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) -> tuple[str, bool]:
+    """Wait until the link of an attached device is up at its capability; returns it as a sentence.
+
+    The second value is False where the chassis does not tell that it is up.
+    """
     port = device.slot.port if device.slot is not None else None
     if port is None:
-        return gettext_noop("The chassis shows no port for this slot, so the link was not checked.")
+        return gettext_noop("The chassis shows no port for this slot, so the link was not checked."), False
     end = time.monotonic() + LINK_SECONDS
     up_since = None
     check_at = time.monotonic() + PRESENCE_SECONDS
@@ -337,13 +342,15 @@ async def _wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) 
             up_since = None
             if now > check_at:
                 await claim.retry(partial(_check_still_attached, claim, bmc, device))
+                if not link.status:
+                    return await claim.retry(partial(_unknown_link, bmc, device, port)), False
                 check_at = now + PRESENCE_SECONDS
             if now > end:
                 raise OperationFailedError(
                     f"Attached, but the link of {port.name} is '{link.status}' after {LINK_SECONDS:.0f} s."
                 )
         elif not is_link_degraded(link, device.max_lanes, device.max_pcie_type):
-            return describe_link(link)
+            return describe_link(link), True
         else:
             up_since = now if up_since is None else up_since
             if now > up_since + RETRAIN_SECONDS:
@@ -353,6 +360,16 @@ async def _wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) 
                 )
         await asyncio.sleep(LINK_POLL_SECONDS)
         await claim.check_cancelled()
+
+
+async def _unknown_link(bmc: BmcClient, device: Device, port: Port) -> str:
+    """Return what the chassis says of an attached device whose port tells no link; raises where that is: absent."""
+    end = await bmc.get_or_none(device.endpoint_uri) or {}
+    state = text(end, "Status", "State")
+    if state in ABSENT_STATES:
+        raise OperationFailedError(f"{device.name} is in the zone, but the chassis says that it is '{state}'.")
+    told = f", and its endpoint is '{state}'" if state else ""
+    return f"Attached, link unknown: {port.name} does not tell whether its link is up. The zone holds it{told}."
 
 
 async def _check_still_attached(claim: OperationClaim, bmc: BmcClient, device: Device) -> None:

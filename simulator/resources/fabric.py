@@ -177,6 +177,8 @@ def _rendered_port(falcon: Falcon, port: SwitchPort) -> Body:
     if falcon.options.dialect == "pnc":
         body["@odata.type"] = "#Port.v1_0_0.Port"
         del body["LinkStatus"], body["LinkState"]
+    elif falcon.faults.is_active("no_link_status"):
+        del body["LinkStatus"]
     return body
 
 

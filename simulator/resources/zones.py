@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from simulator.composition import ENDPOINTS, HOLDERS, ZONES
 from simulator.errors import (
+    RedfishError,
     internal_error,
     no_operation,
     parameter_missing,
@@ -79,9 +81,10 @@ async def _change_zone(falcon: Falcon, port: SimulatedHostPort, call: Authentica
         return Reply(200, zone_body(falcon, port))  # as that service does: it accepts the list, and drops it
     at_top, below = ("Endpoints",), ("Links",)
     places = {"patch": below, "psme-old": at_top, "pnc": at_top}.get(falcon.options.dialect, below + at_top)
-    endpoints = listed_members(call.body, zone_body(falcon, port), "Endpoints", ENDPOINTS, places)
-    slots = falcon.composer.slots_of_list(port, endpoints)
-    falcon.composer.check(port, slots)
+    with _wiping(falcon, port):
+        endpoints = listed_members(call.body, zone_body(falcon, port), "Endpoints", ENDPOINTS, places)
+        slots = falcon.composer.slots_of_list(port, endpoints)
+        falcon.composer.check(port, slots)
     return await bind_slots(
         falcon, port, lambda: slots, by=call.actor, answer=lambda: Reply(200, zone_body(falcon, port))
     )
@@ -146,7 +149,8 @@ def _member_action(falcon: Falcon, port: SimulatedHostPort, node: ResourceNode, 
         def slots() -> list[SimulatedSlot]:
             return falcon.composer.slots_with(port, name, add=add)
 
-        falcon.composer.check(port, slots())
+        with _wiping(falcon, port):
+            falcon.composer.check(port, slots())
         return await bind_slots(falcon, port, slots, by=call.actor)
 
     return act
@@ -158,6 +162,17 @@ def _check_etag(body: Body, parameter: str, node: ResourceNode) -> None:
     if etag is not None and node.render is not None and node.etag(node.render()) != etag:
         sentence = f"The {parameter} supplied did not match the ETag of the resource."
         raise stale_etag(428, "PreconditionRequired", sentence)
+
+
+@contextmanager
+def _wiping(falcon: Falcon, port: SimulatedHostPort) -> Iterator[None]:
+    """Let a refusal detach all devices of the host port, while the fault for that is active."""
+    try:
+        yield
+    except RedfishError:
+        if falcon.faults.take("wiping_refusal", path=falcon.composer.holder_uri(port)) is not None:
+            falcon.composer.apply(port, [])
+        raise
 
 
 async def bind_slots(

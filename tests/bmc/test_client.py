@@ -338,6 +338,67 @@ async def test_a_task_is_followed_to_its_end(last: dict[str, Any], sentence: str
     assert len(server.paths()) == 4
 
 
+ELSEWHERE = "https://bmc.example"
+
+
+@pytest.mark.parametrize(
+    "location",
+    [f"{ELSEWHERE}{ROOT}/t", f"{ELSEWHERE}:8443{ROOT}/t", f"http://10.9.9.9{ROOT}/t", "//bmc.example/redfish/v1/t"],
+)
+async def test_a_monitor_at_another_host_is_read_at_the_address_that_was_entered(location: str) -> None:
+    routes = {
+        f"PATCH {ONE}": Reply(202, {}, {"Location": location}),
+        f"{ROOT}/t": Reply(200, {"TaskState": "Completed", "Id": "7"}),
+    }  # fmt: skip
+    with NonsenseServer(routes) as server:
+        async with server.client() as bmc:
+            assert (await bmc.finish(await bmc.patch(ONE, {}))).body["Id"] == "7"
+    assert server.paths() == [f"{ROOT}/t"]
+
+
+@pytest.mark.parametrize(
+    ("location", "monitor"),
+    [
+        (f"{ELSEWHERE}{ROOT}/t", Reply(404)),
+        (f"{ELSEWHERE}{ROOT}/t", Reply(403)),
+        (f"{ELSEWHERE}{ROOT}/t", Reply(200, b"<html>")),
+        (f"{ROOT}/t", Reply(302, b"", {"Location": f"{ELSEWHERE}{ROOT}/t"})),
+        (f"{ELSEWHERE}/tasks/7", None),
+        (f"{ELSEWHERE}/redfish/v1/../../tasks/7", None),
+        ("ftp://bmc.example/redfish", None),
+    ],
+)
+async def test_a_monitor_that_is_only_elsewhere_leaves_the_answer_unfinished(
+    location: str, monitor: Reply | None
+) -> None:
+    routes = {f"PATCH {ONE}": Reply(202, {}, {"Location": location}), f"{ROOT}/t": monitor or Reply(500)}
+    with NonsenseServer(routes) as server:
+        async with server.client() as bmc:
+            assert (await bmc.finish(await bmc.patch(ONE, {}))).status == 202
+    assert server.paths() == ([f"{ROOT}/t"] if monitor else [])
+
+
+async def test_the_outcome_of_a_task_at_another_host_is_believed_where_it_is_read_here() -> None:
+    refusal = Reply(409, {"error": {"message": "Slot 3 is in use."}})
+    routes = {f"PATCH {ONE}": Reply(202, {}, {"Location": f"{ELSEWHERE}{ROOT}/t"}), f"{ROOT}/t": refusal}
+    with NonsenseServer(routes) as server:
+        async with server.client() as bmc:
+            with pytest.raises(RequestRefused, match="in use"):
+                await bmc.finish(await bmc.patch(ONE, {}))
+
+
+async def test_a_session_whose_address_names_another_host_is_ended_here() -> None:
+    session = f"{SESSIONS}/1"
+    routes = {
+        ROOT: service_root(), ONE: {}, f"DELETE {session}": Reply(204, b""),
+        f"POST {SESSIONS}": Reply(201, {}, {"X-Auth-Token": "t", "Location": f"{ELSEWHERE}{session}"}),
+    }  # fmt: skip
+    with NonsenseServer(routes) as server:
+        async with server.client("u", "p") as bmc:
+            await bmc.get(ONE)
+        assert (server.asked[-1].method, server.asked[-1].path) == ("DELETE", session)
+
+
 async def test_a_task_without_end_times_out() -> None:
     routes = {
         f"PATCH {ONE}": Reply(202, {}, {"Location": f"{ROOT}/t"}), f"{ROOT}/t": Reply(202, {"TaskState": "Running"}),

@@ -175,6 +175,42 @@ def test_a_slow_bind_is_answered_late() -> None:
         assert reply.elapsed.total_seconds() >= 0.6
 
 
+def test_a_late_bind_is_accepted_at_once_and_shown_later(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    fresh.fault("late_bind", delay=0.3)
+    assert client.compose("hostport1_H3", ["hostport1_H3", "drawer1slot7"]).status_code == 200
+    assert client.zone("hostport1_H3") == ["hostport1_H3"]
+    eventually(lambda: client.zone("hostport1_H3"), lambda found: found == ["hostport1_H3", "drawer1slot7"])
+
+
+def test_a_wiping_refusal_detaches_all_devices_of_its_host_port(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    fresh.fault("wiping_refusal", count=1)
+    for _ in range(2):
+        assert client.compose("hostport1_H1", ["hostport1_H1", "drawer1slot5"]).status_code == 409
+        assert client.zone("hostport1_H1") == ["hostport1_H1"]
+    assert len(client.zone("hostport1_H2")) > 1
+
+
+def test_locations_name_another_host_while_the_fault_for_that_is_active(fresh: SimulatorProcess) -> None:
+    fresh.fault("foreign_location")
+    credentials = {"UserName": "viewer", "Password": fresh.password}
+    reply = Client(fresh).request("POST", f"{V1}/SessionService/Sessions", json=credentials)
+    assert reply.headers["Location"].startswith(f"https://bmc.example{V1}/SessionService/Sessions/")
+
+
+@pytest.mark.parametrize(
+    ("allow", "of_get", "of_options"), [("all", True, 204), ("options", False, 204), ("none", False, 405)]
+)
+def test_the_methods_of_a_resource_are_named_where_the_options_say_so(
+    allow: str, of_get: bool, of_options: int
+) -> None:
+    with SimulatorProcess("--allow", allow) as process:
+        client = Client(process)
+        assert ("PATCH" in client.request("GET", f"{ZONES}/hostport1_H1").headers.get("Allow", "")) is of_get
+        assert client.request("OPTIONS", f"{ZONES}/hostport1_H1").status_code == of_options
+
+
 def test_two_at_the_same_moment_get_one_device_once(fresh: SimulatorProcess) -> None:
     from concurrent.futures import ThreadPoolExecutor
 

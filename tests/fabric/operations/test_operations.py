@@ -223,6 +223,20 @@ def test_a_link_below_what_it_can_be_is_not_done(
     simulator.clear_faults()
 
 
+def test_a_device_whose_port_tells_no_link_is_judged_by_its_zone_and_endpoint(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    simulator.fault("no_link_status")
+    operation = request_and_run(administrator, device_in("drawer1/PCIeDevices/slot7"), port("H2"))
+    assert (operation.state, operation.error) == ("done", "")
+    said = step_of(operation, "Wait for the link")["sentence"]
+    assert said.startswith("Attached, link unknown: Slot 7 does not tell whether its link is up.")
+    assert said.endswith("its endpoint is 'Enabled'.")
+    assert step_of(operation, "Seen by the host")["sentence"].endswith("verified up to its zone.")
+    device = device_in("drawer1/PCIeDevices/slot7")
+    assert (device.host_port, device.slot and device.slot.port and device.slot.port.link_status) == (port("H2"), "")
+
+
 @pytest.mark.parametrize("renewed_each", [0.2, 3.0])
 def test_a_worker_that_lost_its_lease_writes_no_more(
     chassis: Chassis,
