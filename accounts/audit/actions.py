@@ -66,6 +66,7 @@ class Action(models.TextChoices):
     CHASSIS_REMOVE = "chassis.remove", gettext_noop("Delete a chassis")
     CHASSIS_LOCATE = "chassis.locate", gettext_noop("Switch a location LED")  # of any part
     PART_RESET = "part.reset", gettext_noop("Reset a part, or switch its power")
+    ZONE_RESTORE = "chassis.restore", gettext_noop("Put back what a BMC dropped from a zone at a write")
     OPERATION_REQUEST = "operation.request", gettext_noop("Request an attach, detach or move")
     OPERATION_CANCEL = "operation.cancel", gettext_noop("Cancel an operation")
     OPERATION_FORCE = "operation.force", gettext_noop("Force-detach a device in use")

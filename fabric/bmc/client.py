@@ -58,6 +58,7 @@ class BmcClient:
 
     `timeout` bounds each request, in seconds; `at_a_time` is how many of the BMC's four connections this client may
     use, where it shares the BMC with others. `before_write` is awaited before each write, and may raise to prevent it.
+    `settle_seconds` is how long this BMC takes to show a change, as fabric.bmc.settling learned it; None: unknown.
     Usable as an async context manager or with start() and close().
     """
 
@@ -68,9 +69,11 @@ class BmcClient:
         timeout: float = 10.0,
         at_a_time: int = MAX_CONNECTIONS,
         before_write: Callable[[], Awaitable[None]] | None = None,
+        settle_seconds: float | None = None,
     ) -> None:
         self._address = address
         self._before_write = before_write
+        self.settle_seconds = settle_seconds
         self.at_a_time = min(at_a_time, MAX_CONNECTIONS)
         self._transport = Transport(address.url, address.trust, timeout=timeout)
         self.host = self._transport.host

@@ -7,21 +7,21 @@ resource that has the devices of a host port in the dialect of a service (fabric
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from core.failpoints import failpoint
 from fabric.bmc.client import BmcClient
 from fabric.bmc.dialects import AttachmentDialect, HeldZone, dialect_of
-from fabric.bmc.errors import CompositionRefused, RequestRefused, ZoneChanged
+from fabric.bmc.errors import BmcError, CompositionRefused, RequestRefused, ServerFault, TaskFailed, ZoneChanged
 from fabric.bmc.hardware import drawer_mode
 from fabric.bmc.resources import read_resources
+from fabric.bmc.settling import settle
 from fabric.bmc.types import Dialect, DrawerMode, PortLink, RedfishSystem
 from fabric.bmc.values import (
     JsonObject,
@@ -35,13 +35,9 @@ from fabric.bmc.values import (
     text,
 )
 
-# How long a BMC that accepts without a task may take to show the change in its zone, s.
-SETTLES_WITHIN = 5.0
-SETTLE_POLL_SECONDS = 0.2
+PORT_RETRY_SECONDS = 0.2
 # A port's ETag covers its link, which may train between read and write: the read is repeated up to so many times.
 MAX_PORT_ATTEMPTS = 4
-
-Found = TypeVar("Found")
 
 
 async def read_zone(bmc: BmcClient, zone_uri: str, dialect: Dialect = Dialect.NONE) -> HeldZone:
@@ -100,15 +96,56 @@ async def _set_membership(
     if set(current.members) != set(zone.members) or (zone.etag and current.etag and zone.etag != current.etag):
         raise ZoneChanged(changed)
     failpoint("bmc.attach.request" if present else "bmc.detach.request")
-    with _refusals_explained(changed):
-        written = await dialect.change(bmc, current, member, present=present)
-    failpoint("bmc.attach.answered" if present else "bmc.detach.answered")
-    await bmc.finish(written)
     what = "does not hold" if present else "still holds"
-    return await _wait_until(
-        partial(dialect.read, bmc, zone.uri),
-        lambda found: (member in found.members) is present,
-        lambda _: f"{bmc.host} accepted the change, but zone {zone.name} {what} {member.rsplit('/', 1)[-1]}.",
+    try:
+        with _refusals_explained(changed):
+            written = await dialect.change(bmc, current, member, present=present)
+        failpoint("bmc.attach.answered" if present else "bmc.detach.answered")
+        found = await settle(
+            bmc,
+            written,
+            partial(dialect.read, bmc, zone.uri),
+            lambda found: (member in found.members) is present,
+            lambda _: f"{bmc.host} accepted the change, but zone {zone.name} {what} {member.rsplit('/', 1)[-1]}.",
+        )
+    except (CompositionRefused, RequestRefused, ServerFault, TaskFailed) as error:
+        await _put_back(bmc, dialect, current, {member}, because=error.sentence)
+        raise
+    others = set(current.members) - {member}
+    if others and not others.intersection(found.members):
+        await _put_back(bmc, dialect, current, {member}, because=f"{bmc.host} accepted the change.")
+    return found
+
+
+async def _put_back(
+    bmc: BmcClient, dialect: AttachmentDialect, before: HeldZone, member: set[str], *, because: str
+) -> None:
+    """Restore what a service dropped from a zone at a write, as some do where they refuse it.
+
+    Raises CompositionRefused, whose details have the `lost` members and those `left` out, if anything but the one
+    member of the write was gone.
+    """
+    now = await dialect.read(bmc, before.uri)
+    lost = [uri for uri in before.members if uri not in now.members]
+    if set(lost) <= member:
+        return
+    read = partial(dialect.read, bmc, before.uri)
+
+    async def add(uri: str) -> HeldZone:
+        written = await dialect.change(bmc, now, uri, present=True)
+        return await settle(bmc, written, read, lambda zone: uri in zone.members, lambda _: "")
+
+    with suppress(BmcError):
+        for uri in lost:
+            now = await add(uri)
+    with suppress(BmcError):
+        now = await read()
+    left = [uri for uri in lost if uri not in now.members]
+    outcome = f"{len(left)} could not be put back" if left else "they were put back"
+    raise CompositionRefused(
+        f"{because.rstrip('.')}. With that, {len(lost)} members of zone {before.name} were dropped: {outcome}.",
+        lost=lost,
+        left=left,
     )
 
 
@@ -121,18 +158,6 @@ def _refusals_explained(changed: str) -> Iterator[None]:
         if error.answered in {412, 428}:
             raise ZoneChanged(changed, answered=412) from error
         raise CompositionRefused(error.reason or error.sentence, answered=error.answered) from error
-
-
-async def _wait_until(
-    read: Callable[[], Awaitable[Found]], is_settled: Callable[[Found], bool], failure: Callable[[Found], str]
-) -> Found:
-    """Return what `read` finds once it `is_settled`; raises CompositionRefused with `failure` where it never is."""
-    deadline = time.monotonic() + SETTLES_WITHIN
-    while not is_settled(found := await read()):
-        if time.monotonic() > deadline:
-            raise CompositionRefused(failure(found))
-        await asyncio.sleep(SETTLE_POLL_SECONDS)
-    return found
 
 
 async def read_drawer_mode(bmc: BmcClient, drawer_uri: str) -> DrawerMode:
@@ -158,8 +183,9 @@ async def set_drawer_mode(bmc: BmcClient, drawer_uri: str, mode: DrawerMode) -> 
     with _refusals_explained(f"The drawer of {bmc.host} has just changed; nothing was written."):
         written = await bmc.patch(drawer_uri, {"Oem": {vendor: {"DrawerMode": mode.value}}}, etag=answer.etag)
     failpoint("bmc.mode.answered")
-    await bmc.finish(written)
-    await _wait_until(
+    await settle(
+        bmc,
+        written,
         partial(read_drawer_mode, bmc, drawer_uri),
         lambda found: found is mode,
         lambda _: f"{bmc.host} accepted the mode {mode.value}, but the drawer is not in it.",
@@ -197,11 +223,12 @@ async def configure_port(
         except ZoneChanged:
             if attempt == MAX_PORT_ATTEMPTS - 1:
                 raise
-            await asyncio.sleep(SETTLE_POLL_SECONDS)
+            await asyncio.sleep(PORT_RETRY_SECONDS)
             continue
         failpoint("bmc.port.answered")
-        await bmc.finish(written)
         break
+    else:
+        raise AssertionError("every attempt ends or raises")
 
     def differing(body: JsonObject) -> list[str]:
         return [name for name, value in wanted.items() if body.get(name) != value]
@@ -209,7 +236,9 @@ async def configure_port(
     async def read_body() -> JsonObject:
         return (await bmc.get(port_uri)).body
 
-    body = await _wait_until(
+    body = await settle(
+        bmc,
+        written,
         read_body,
         lambda found: not differing(found),
         lambda found: f"{bmc.host} accepted the change, but the {differing(found)[0]} of the port is not as requested.",
@@ -263,8 +292,9 @@ async def reset_port_counters(bmc: BmcClient, metrics_uri: str) -> tuple[PortCou
         written = await bmc.post(before.reset_target, {})
     except RequestRefused as error:
         raise CompositionRefused(error.reason or "Its BMC refused the reset.", answered=error.answered) from error
-    await bmc.finish(written)
-    after = await _wait_until(
+    after = await settle(
+        bmc,
+        written,
         partial(read_port_counters, bmc, metrics_uri),
         lambda found: _was_reset(before, found),
         lambda _: "Its BMC accepted the reset, but the counters continue as before.",

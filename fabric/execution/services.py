@@ -24,6 +24,7 @@ from fabric.execution.part_steps import RESET_SECONDS
 from fabric.execution.proof import proof_end, proof_mark_unread
 from fabric.execution.steps import read_back, read_back_sentence, restore_on_host, run_steps
 from fabric.inventory.labels import redact_address
+from fabric.inventory.models import Chassis
 from fabric.operations.models import Operation
 from fabric.operations.rules import CABLE_SECONDS
 
@@ -136,10 +137,20 @@ class _OperationRun:
     @asynccontextmanager
     async def _bmc(self, timeout: float) -> AsyncIterator[BmcClient]:
         address = await run_in_thread(self.operation.chassis.address)
+        known = await run_in_thread(_settle_seconds, self.operation)
         async with BmcClient(
-            address, timeout=timeout, at_a_time=CONNECTIONS_PER_OPERATION, before_write=self.claim.check_held
+            address,
+            timeout=timeout,
+            at_a_time=CONNECTIONS_PER_OPERATION,
+            before_write=self.claim.check_held,
+            settle_seconds=known,
         ) as bmc:
-            yield bmc
+            try:
+                yield bmc
+            finally:
+                if bmc.settle_seconds != known:
+                    row = Chassis.objects.filter(pk=self.operation.chassis_id)
+                    await run_in_thread(row.update, settle_seconds=bmc.settle_seconds)
 
     async def _finish(self, error: str, state: Operation.State = Operation.State.FAILED) -> None:
         if state != Operation.State.DONE:
@@ -168,6 +179,12 @@ class _OperationRun:
             logger.exception("operation %s: read-back after failure", self.operation.pk)
         await run_in_thread(proof_mark_unread, self.operation)
         return ""
+
+
+def _settle_seconds(operation: Operation) -> float | None:
+    row = Chassis.objects.filter(pk=operation.chassis_id)
+    found: float | None = row.values_list("settle_seconds", flat=True).first()
+    return found
 
 
 def _seconds_of(operation: Operation) -> float:

@@ -12,12 +12,17 @@ import time
 from collections.abc import AsyncIterator
 from functools import partial
 
+from django.db import transaction
+
+from accounts.audit.actions import Action, Outcome
+from accounts.audit.services import audit_record, target_of
 from core.errors import Unavailable
 from core.failpoints import failpoint
 from core.language import gettext_noop
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, configure_port, detach, read_link, read_zone, read_zones, set_drawer_mode
+from fabric.bmc.errors import CompositionRefused
 from fabric.bmc.types import Dialect, DrawerMode
 from fabric.bmc.values import text
 from fabric.execution.claims import OperationClaim, OperationFailedError, host_claim
@@ -321,7 +326,27 @@ async def _zone_uri_of(claim: OperationClaim, bmc: BmcClient, member: str) -> st
 async def _set_membership(claim: OperationClaim, bmc: BmcClient, zone_uri: str, member: str, *, present: bool) -> None:
     dialect = Dialect(claim.operation.chassis.dialect)
     zone = await read_zone(bmc, zone_uri, dialect)
-    await (attach if present else detach)(bmc, dialect, zone=zone, endpoint_uri=member)
+    try:
+        await (attach if present else detach)(bmc, dialect, zone=zone, endpoint_uri=member)
+    except CompositionRefused as error:
+        if lost := error.details.get("lost"):
+            await run_in_thread(_record_restoration, claim.operation, zone.name, lost, error)
+        raise
+
+
+def _record_restoration(operation: Operation, zone: str, lost: object, error: CompositionRefused) -> None:
+    left = error.details.get("left")
+    with transaction.atomic():
+        audit_record(
+            action=Action.ZONE_RESTORE,
+            actor=operation.requested_by,
+            target=target_of(operation.chassis),
+            before={"zone": zone, "dropped by the BMC": lost},
+            after={"not put back": left},
+            outcome=Outcome.FAILED if left else Outcome.DONE,
+            sentence=error.sentence,
+            request_id=operation.request_id,
+        )
 
 
 async def _wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) -> tuple[str, bool]:

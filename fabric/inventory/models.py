@@ -54,6 +54,8 @@ class Chassis(models.Model):
     power_state = models.CharField(max_length=20, blank=True)
     dialect = models.CharField(max_length=20, default="none")
     dialect_reason = models.CharField(max_length=300, blank=True)  # the evidence found by the walk
+    # How long the BMC takes to show a change that it accepted, s: the longest of late, see fabric.bmc.settling.
+    settle_seconds = models.FloatField(null=True, editable=False)
     inventory_revision = models.PositiveIntegerField(default=0)  # +1 whenever something of the walk changed
     inventory_at = models.DateTimeField(null=True, editable=False)
     last_error = models.TextField(blank=True, editable=False)  # one sentence, '' while it answers

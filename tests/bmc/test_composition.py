@@ -96,7 +96,7 @@ async def test_a_viewer_may_not_compose(chassis: SimulatorProcess) -> None:
 async def test_a_bind_that_is_half_applied_is_no_success(
     bmc: BmcClient, chassis: SimulatorProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fabric.bmc.composition.SETTLES_WITHIN", 0.5)
+    monkeypatch.setattr("fabric.bmc.settling.FIRST_SECONDS", 0.5)
     chassis.fault("half_applied_bind", answer="error")
     zone = await read_zone(bmc, H2)
     with pytest.raises(BmcError):
@@ -215,7 +215,7 @@ async def test_a_change_between_look_and_write_is_seen_by_the_etag() -> None:
 
 
 async def test_a_bmc_that_accepts_and_does_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fabric.bmc.composition.SETTLES_WITHIN", 0.3)
+    monkeypatch.setattr("fabric.bmc.settling.FIRST_SECONDS", 0.3)
     psme = Psme()
     psme.routes[f"PATCH {psme.zone}"] = Reply(204, b"")
     with NonsenseServer(psme.routes) as server:

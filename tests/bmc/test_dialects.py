@@ -163,7 +163,7 @@ async def test_a_mode_is_changed_and_its_rule_is_told(way: Way, client: BmcClien
 async def test_a_change_by_half_is_no_success_and_can_be_repeated(
     way: Way, client: BmcClient, offering: SimulatorProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fabric.bmc.composition.SETTLES_WITHIN", 0.3)
+    monkeypatch.setattr("fabric.bmc.settling.FIRST_SECONDS", 0.3)
     offering.fault("half_applied_bind")
     with pytest.raises(CompositionRefused, match="does not hold drawer1slot7"):
         await put(client, way, "hostport1_H3", present=True)

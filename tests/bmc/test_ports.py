@@ -145,7 +145,7 @@ async def test_a_port_that_never_rests_is_given_up() -> None:
 
 
 async def test_a_bmc_that_accepts_and_does_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fabric.bmc.composition.SETTLES_WITHIN", 0.3)
+    monkeypatch.setattr("fabric.bmc.settling.FIRST_SECONDS", 0.3)
     port = Restless(0)
     port.routes[f"PATCH {port.uri}"] = Reply(204, b"")
     with NonsenseServer(port.routes) as server:

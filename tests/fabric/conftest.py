@@ -13,6 +13,7 @@ from django.db.models import DateTimeField, Model
 from django.utils import timezone
 
 from accounts.models import Tenant, User
+from fabric.bmc import settling
 from fabric.execution import steps
 from fabric.history.models import Attachment
 from fabric.inventory.models import Chassis, Host
@@ -78,6 +79,12 @@ def falcon_chassis(transactional_db: None, simulated_falcon: SimulatorProcess) -
 def short_retraining(monkeypatch: pytest.MonkeyPatch) -> None:
     """Links that train badly are given up soon; nothing that goes well has less time for it."""
     monkeypatch.setattr(steps, "RETRAIN_SECONDS", 0.5)
+
+
+@pytest.fixture
+def short_settling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that its BMC accepted and does not show is given up soon."""
+    monkeypatch.setattr(settling, "FIRST_SECONDS", 3.0)
 
 
 @pytest.fixture

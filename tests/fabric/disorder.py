@@ -16,7 +16,7 @@ from django.conf import settings as django_settings
 from django.db import connection
 from hypothesis import HealthCheck, Phase
 
-from fabric.bmc import client, composition
+from fabric.bmc import client, settling
 from fabric.execution import services
 from fabric.execution import steps as execution_steps
 from fabric.inventory.models import Device
@@ -73,7 +73,8 @@ def shorten_patience(scale: float, change: Callable[[Any, str, Any], None] = set
     change(execution_steps, "LINK_SECONDS", 30.0 * scale)
     change(execution_steps, "RETRAIN_SECONDS", 5.0 * scale)
     change(services, "READ_BACK_SECONDS", 50.0 * scale)
-    change(composition, "SETTLES_WITHIN", 5.0 * scale)
+    change(settling, "FIRST_SECONDS", 5.0 * scale)
+    change(settling, "MIN_SECONDS", 5.0 * scale)
 
 
 @contextlib.contextmanager

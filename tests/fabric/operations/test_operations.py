@@ -14,6 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from accounts.audit.models import AuditEntry
 from accounts.models import Tenant, User
 from core.errors import Conflict, FalconWebError, Forbidden, Invalid, NotFound, RuleViolation
 from fabric.bmc import client as bmc_client
@@ -198,6 +199,7 @@ def test_a_bmc_that_reboots_meanwhile_is_waited_for(
     assert (operation.state, operation.error) == ("done", "")
 
 
+@pytest.mark.usefixtures("short_settling")
 @pytest.mark.parametrize(("answer", "state"), [("partial", "failed"), *at_night(("error", "done"))])
 def test_a_half_applied_bind_ends_with_the_truth_read_back(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, answer: str, state: str
@@ -235,6 +237,35 @@ def test_a_device_whose_port_tells_no_link_is_judged_by_its_zone_and_endpoint(
     assert step_of(operation, "Seen by the host")["sentence"].endswith("verified up to its zone.")
     device = device_in("drawer1/PCIeDevices/slot7")
     assert (device.host_port, device.slot and device.slot.port and device.slot.port.link_status) == (port("H2"), "")
+
+
+def test_how_long_a_chassis_takes_to_show_a_change_is_learned_and_kept_with_it(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    simulator.fault("late_change", delay=0.8)
+    operation = request_and_run(administrator, device_in("drawer1/PCIeDevices/slot7"), port("H2"))
+    assert (operation.state, operation.error) == ("done", "")
+    chassis.refresh_from_db()
+    assert chassis.settle_seconds is not None
+    assert 0.4 < chassis.settle_seconds < 5.0
+
+
+def test_what_a_bmc_wipes_at_a_refusal_is_put_back_said_and_audited(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    before = simulator.state()["zones"]
+    # As if another program had taken it out of the fabric meanwhile.
+    Device.objects.filter(pk=device_in("drawer1/PCIeDevices/slot7").pk).update(
+        endpoint_uri="/redfish/v1/Fabrics/PCIe/Endpoints/none"
+    )
+    simulator.fault("wiping_refusal", count=1)
+    operation = request_and_run(administrator, device_in("drawer1/PCIeDevices/slot7"), port("H2"))
+    assert operation.state == "failed"
+    assert "were dropped: they were put back." in operation.error
+    assert simulator.state()["zones"] == before
+    entry = AuditEntry.objects.get(action="chassis.restore")
+    assert (entry.outcome, entry.after) == ("done", {"not put back": []})
+    assert len(entry.before["dropped by the BMC"]) == len(before["hostport1_H2"])
 
 
 @pytest.mark.parametrize("renewed_each", [0.2, 3.0])

@@ -167,9 +167,10 @@ def test_a_stopped_plan_is_resumed_from_what_the_hardware_shows(
     assert not done_twice, "what is done is not done again"
 
 
+@pytest.mark.usefixtures("short_retraining", "short_settling")
 @pytest.mark.parametrize("answer", ["partial", *at_night("error")])
 def test_a_stopped_plan_is_rolled_back_exactly(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User, short_retraining: None, answer: str
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User, answer: str
 ) -> None:
     before, modes = zones(simulator), simulator.state()["modes"]
     simulator.fault("link_downgrade", "drawer1slot3", lanes=1)

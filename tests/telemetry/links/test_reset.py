@@ -140,7 +140,7 @@ RESET = {"#PortMetrics.ResetMetrics": {"target": "/redfish/v1/Reset"}}
 def test_a_service_that_cannot_or_does_not_is_told_so(
     chassis: Chassis, boss: User, actions: dict[str, object], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fabric.bmc.composition.SETTLES_WITHIN", 0.3)
+    monkeypatch.setattr("fabric.bmc.settling.FIRST_SECONDS", 0.3)
     metrics = "/redfish/v1/Metrics"
     counting = {"PCIeErrors": {"BadTLPCount": 7}, "Actions": actions}
     with NonsenseServer({ROOT: service_root(), metrics: counting, "POST /redfish/v1/Reset": Reply(200)}) as server:
