@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fabric', '0004_saved_filter'),
+        ('fabric', '0005_reading'),
     ]
 
     operations = [

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fabric', '0005_reading'),
+        ('fabric', '0006_walk_limits'),
     ]
 
     operations = [

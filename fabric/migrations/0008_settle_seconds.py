@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fabric', '0005_reading'),
+        ('fabric', '0007_managed_parts'),
     ]
 
     operations = [
