@@ -77,7 +77,7 @@ DIALECT_LABELS = {
     "connection_patch": gettext_noop("Composed by changing connections"),
     "resource_blocks": gettext_noop("Composed by resource blocks"),
     "block_patch": gettext_noop("Composed by the lists of resource blocks of systems"),
-    "none": gettext_noop("Monitored only: it offers no way to attach or detach"),
+    "none": gettext_noop("Monitored only: what is attached is shown, not changed, as no way to attach is known"),
 }
 # What a service reports, by its names in a walk.
 INVENTORY_LABELS = {

@@ -11,6 +11,7 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import CrawledResource
 from fabric.bmc.dialects.blocks import BlockPatch, ResourceBlocks
 from fabric.bmc.dialects.connections import ConnectionPatch, Connections, ZonePost
+from fabric.bmc.dialects.monitored import Monitored
 from fabric.bmc.dialects.protocol import (
     STATE_ABSENT,
     AttachmentDialect,
@@ -19,7 +20,7 @@ from fabric.bmc.dialects.protocol import (
     HeldZone,
     HostPortZone,
 )
-from fabric.bmc.dialects.zones import ADD_ENDPOINT, Monitored, ZoneActions, ZonePatch
+from fabric.bmc.dialects.zones import ADD_ENDPOINT, ZoneActions, ZonePatch
 from fabric.bmc.hardware import ADD_BLOCK
 from fabric.bmc.types import Dialect, Inventory, InventoryProblem
 

@@ -17,7 +17,7 @@ from fabric.bmc.dialects.protocol import (
     resource_name,
     run_member_action,
 )
-from fabric.bmc.errors import CompositionRefused, RequestRefused
+from fabric.bmc.errors import RequestRefused
 from fabric.bmc.transport import BmcResponse
 from fabric.bmc.types import Dialect, Inventory, RedfishEndpoint, RedfishZone
 from fabric.bmc.values import JsonObject, mapping, text, value_at
@@ -105,17 +105,3 @@ class ZoneActions(_ZoneDialect):
 
     async def change(self, bmc: BmcClient, zone: HeldZone, member: str, *, present: bool) -> BmcResponse:
         return await run_member_action(bmc, zone, member, ADD_ENDPOINT if present else REMOVE_ENDPOINT)
-
-
-class Monitored(_ZoneDialect):
-    """No way that is known: devices are shown where their zones have them, and not changed."""
-
-    name = Dialect.NONE
-
-    async def recognise(self, evidence: DialectEvidence) -> str:
-        """Return '': it is what is left."""
-        return ""
-
-    async def change(self, bmc: BmcClient, zone: HeldZone, member: str, *, present: bool) -> BmcResponse:
-        """Raise CompositionRefused."""
-        raise CompositionRefused(f"{bmc.host} offers no way to attach or detach devices; it can only be monitored.")

@@ -118,6 +118,20 @@ def test_a_chassis_without_a_way_to_attach_says_why(db: None) -> None:
     assert Device.objects.exclude(host_port=None).count() == 11  # what is attached is seen all the same
 
 
+@pytest.mark.parametrize("dialect", ["connections", *at_night("connection-patch", "zones"), "blocks"])
+def test_what_is_attached_is_shown_where_nothing_can_be_changed(db: None, dialect: str) -> None:
+    with SimulatorProcess("--dialect", dialect) as process:
+        chassis = add_mirrored(process)
+        truth = process.state()["zones"]
+    inventory_apply(chassis=chassis, inventory=msgspec.structs.replace(last_walk(chassis), dialect=Dialect.NONE))
+    chassis.refresh_from_db()
+    assert not chassis.is_composable
+    shown = {label: HostPort.objects.filter(label=label, missing_since=None).get() for label in ("H1", "H2", "H4")}
+    found = {label: sorted(port.devices.values_list("slot__number", flat=True)) for label, port in shown.items()}
+    assert found == {"H1": [1, 2, 3, 4], "H2": [5, 6], "H4": [1, 2, 3, 4, 5]}
+    assert sum(map(len, found.values())) == sum(map(len, truth.values()))
+
+
 @pytest.mark.parametrize("dialect", ["blocks", *at_night("both")])
 def test_a_moved_cable_is_mirrored_within_one_walk(db: None, dialect: str) -> None:
     with SimulatorProcess("--dialect", dialect, "--speed", "20") as process:
