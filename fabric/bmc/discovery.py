@@ -18,6 +18,7 @@ from fabric.bmc.crawl import ROOT_URI, WALK_SECONDS, Crawl, CrawledResource
 from fabric.bmc.dialects import DialectProbe, probe_dialect
 from fabric.bmc.hardware import common_properties
 from fabric.bmc.managed_parts import read_managed_parts, read_update_service
+from fabric.bmc.oem import OEM_READERS, oem_devices
 from fabric.bmc.relations import ResourceRelations, zone_endpoints
 from fabric.bmc.types import (
     Inventory,
@@ -53,7 +54,7 @@ WHOLE_WALK_SECONDS = 900.0
 NOT_PROBED = DialectProbe(reason="The service has not been read completely yet.", known=False)
 # Kinds that change while a chassis is in use, apart from readings; the rest is read when something new appears.
 VOLATILE_TYPES = frozenset(
-    {"Chassis", "PCIeDevice", "Port", "Zone", "Connection", "Endpoint", "ResourceBlock", "ComputerSystem"}
+    {"Chassis", "PCIeDevice", "Port", "Zone", "Connection", "Endpoint", "ResourceBlock", "ComputerSystem", *OEM_READERS}
 )
 # Collections that are read again although they were empty: a device may have been attached by a new member.
 CREATED_COLLECTIONS = frozenset({"ZoneCollection", "ConnectionCollection"})
@@ -251,9 +252,14 @@ def build_inventory(crawl: Crawl, probe: DialectProbe) -> Inventory:
         drawers=sort_by_uri(hardware.read_drawer(each) for each in chassis if each.uri in drawers),
         slots=slots,
         devices=sort_by_uri(
-            hardware.read_device(each, relations, slot_of.get(each.uri, ""))
-            for each in found.values()
-            if each.kind == "PCIeDevice" and hardware.is_present(each)
+            [
+                *(
+                    hardware.read_device(each, relations, slot_of.get(each.uri, ""))
+                    for each in found.values()
+                    if each.kind == "PCIeDevice" and hardware.is_present(each)
+                ),
+                *oem_devices(found),
+            ]
         ),
         functions=all_of("PCIeFunction", lambda each: hardware.read_function(each, relations)),
         switches=all_of("Switch", hardware.read_switch),

@@ -137,3 +137,28 @@ async def test_a_link_between_switches_names_its_other_end() -> None:
         resource(f"{two}/Ports/8", "Port"),
     )
     assert [port.far_end for port in inventory.ports] == ["Spine, Port 7", "Leaf", ""]
+
+
+async def test_accelerators_in_hpes_own_resources_are_devices_unless_a_standard_one_describes_them() -> None:
+    def hpe(number: int, kind: str, serial: str, **more: Any) -> dict[str, Any]:
+        uri = f"{BOX}/Devices/{number}"
+        return resource(uri, "HpeServerDevice", Name="A100", DeviceType=kind, SerialNumber=serial, **more)
+
+    function = resource(f"{SYSTEM}/PCIDevices/5", "HpeServerPciDevice", VendorID=4318, DeviceID=8373, ClassCode=3,
+                        SubclassCode=2)  # fmt: skip
+    firmware = {"FirmwareVersion": {"Current": {"VersionString": "92.00.45"}}}
+    inventory = await walk(
+        device(1, SerialNumber="S1"),
+        function,
+        hpe(1, "GPU", "S1"),
+        hpe(2, "GPU", "S2", DeviceInstances=to(function["@odata.id"]), Manufacturer="NVIDIA", **firmware),
+        hpe(3, "Expansion Riser", "S3"),
+        hpe(4, "GPU", "S4", Status={"State": "Absent"}),
+        hpe(5, "GPU", ""),
+    )
+    (gpu,) = [each for each in inventory.devices if each.uri.startswith(f"{BOX}/Devices/")]
+    assert (gpu.kind, gpu.model, gpu.manufacturer, gpu.serial_number) == (DeviceKind.GPU, "A100", "NVIDIA", "S2")
+    assert (gpu.vendor_id, gpu.device_id, gpu.class_code) == ("0x10DE", "0x20B5", "0x030200")
+    assert (gpu.firmware_version, gpu.chassis_uri) == ("92.00.45", BOX)
+    alone = await walk(hpe(5, "GPU", ""))
+    assert [each.id for each in alone.devices] == ["5"]

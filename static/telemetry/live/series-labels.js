@@ -14,11 +14,6 @@ const LABELS = {
   Utilisation: _("Utilisation"),
   Receive: _("Receive"),
   Transmit: _("Transmit"),
-  "Clock rate": _("Clock rate"),
-  Humidity: _("Humidity"),
-  "Memory in use": _("Memory in use"),
-  "Corrected memory errors": _("Corrected memory errors"),
-  "Uncorrected memory errors": _("Uncorrected memory errors"),
   "Fatal error count": _("Fatal error count"),
   "Non fatal error count": _("Non fatal error count"),
   "Correctable error count": _("Correctable error count"),
@@ -31,6 +26,11 @@ const LABELS = {
   "L0 to recovery count": _("L0 to recovery count"),
   "Flow control timeout errors": _("Flow control timeout errors"),
   "Unsupported request count": _("Unsupported request count"),
+  "Clock rate": _("Clock rate"),
+  Humidity: _("Humidity"),
+  "Memory in use": _("Memory in use"),
+  "Corrected memory errors": _("Corrected memory errors"),
+  "Uncorrected memory errors": _("Uncorrected memory errors"),
 };
 
 /** Return a label in the reader's language; that of a component's metrics is 'DIMM 1: Temperature'. */
