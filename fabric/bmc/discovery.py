@@ -231,7 +231,8 @@ class Discovery:
 
 def build_inventory(crawl: Crawl, probe: DialectProbe) -> Inventory:
     """Return the typed inventory of a walk."""
-    found = crawl.found
+    templates = creation_templates(crawl.found.values())
+    found = {uri: each for uri, each in crawl.found.items() if uri not in templates}
     relations = ResourceRelations(found)
 
     def all_of(kind: str, read: Callable[[CrawledResource], AnyResource]) -> tuple[AnyResource, ...]:
@@ -294,6 +295,16 @@ def build_inventory(crawl: Crawl, probe: DialectProbe) -> Inventory:
         ),
         problems=tuple(sorted(crawl.problems.values(), key=lambda problem: natural_key(problem.uri))),
     )
+
+
+def creation_templates(found: Iterable[CrawledResource]) -> set[str]:
+    """Return the URIs of what only says how a system, or another member of a collection, is created."""
+    return {
+        uri
+        for each in found
+        for capability in objects(each.body, "@Redfish.CollectionCapabilities", "Capabilities")
+        for uri in links(capability, "CapabilitiesObject")
+    }
 
 
 def sort_by_uri(resources: Iterable[AnyResource]) -> tuple[AnyResource, ...]:
@@ -383,6 +394,7 @@ def read_resource_block(found: CrawledResource, relations: ResourceRelations) ->
         block_types=texts(found.body, "ResourceBlockType"),
         composition_state=text(found.body, "CompositionStatus", "CompositionState"),
         system_uris=links(found.body, "Links", "ComputerSystems"),
+        own_system_uris=links(found.body, "ComputerSystems"),
         zone_uris=links(found.body, "Links", "Zones"),
         device_uris=relations.devices_in[found.uri],
     )

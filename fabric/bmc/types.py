@@ -53,6 +53,8 @@ class Dialect(StrEnum):
     CONNECTION_PATCH = "connection_patch"
     RESOURCE_BLOCKS = "resource_blocks"
     BLOCK_PATCH = "block_patch"
+    SYSTEM_POST = "system_post"
+    COMPOSE = "compose"
     NONE = "none"
 
 
@@ -245,12 +247,17 @@ class RedfishConnection(RedfishResource, frozen=True, kw_only=True):
     target_uris: tuple[str, ...] = ()
 
 
+# The types of the block of a host.
+HOST_BLOCK_TYPES = frozenset({"ComputerSystem", "Compute"})
+
+
 class RedfishResourceBlock(RedfishResource, frozen=True, kw_only=True):
     """A block of the CompositionService."""
 
     block_types: tuple[str, ...] = ()
     composition_state: str = ""
-    system_uris: tuple[str, ...] = ()
+    system_uris: tuple[str, ...] = ()  # those composed of it
+    own_system_uris: tuple[str, ...] = ()  # those in it
     zone_uris: tuple[str, ...] = ()
     device_uris: tuple[str, ...] = ()  # the PCIe devices in it
 

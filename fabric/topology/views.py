@@ -77,6 +77,8 @@ DIALECT_LABELS = {
     "connection_patch": gettext_noop("Composed by changing connections"),
     "resource_blocks": gettext_noop("Composed by resource blocks"),
     "block_patch": gettext_noop("Composed by the lists of resource blocks of systems"),
+    "system_post": gettext_noop("Composed by creating systems of resource blocks"),
+    "compose": gettext_noop("Composed by manifests of the composition service"),
     "none": gettext_noop("Monitored only: what is attached is shown, not changed, as no way to attach is known"),
 }
 # What a service reports, by its names in a walk.

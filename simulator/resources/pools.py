@@ -43,8 +43,8 @@ def register_pools(falcon: Falcon) -> Body:
         tree.add(ResourceNode(port.block_uri, partial(_host_block, falcon, port), writes))
 
     def members(pool: str) -> list[str]:
-        slots = [slot for slot in state.all_slots() if slot.connected]
-        return [block.block_uri for block in (*state.host_ports(), *slots) if pool_of(block) == pool]
+        blocks: list[SwitchPort] = [*state.host_ports(), *(slot for slot in state.all_slots() if slot.connected)]
+        return [block.block_uri for block in blocks if pool_of(block) == pool]
 
     for pool in ("Free", "Active"):
         tree.collection(f"{SERVICE}/{pool}Pool", "ResourceBlock", f"{pool} Pool", partial(members, pool))
@@ -105,7 +105,7 @@ def assignment(block: SwitchPort, in_use: Callable[[], bool]) -> dict[str, Write
 
 
 def _host_block(falcon: Falcon, port: SimulatedHostPort) -> Body:
-    """Render the block of the host at a host port; without a cable it has no computer system."""
+    """Render the block of the host at a host port; without a cable its computer system is absent."""
     systems = [f"{SYSTEMS}/{port.system}"] if port.system else []
     chain = references(
         ComputerSystems=systems,
@@ -118,7 +118,7 @@ def _host_block(falcon: Falcon, port: SimulatedHostPort) -> Body:
         "CompositionStatus": {"CompositionState": "Composed" if systems else "Unused"},
         **pool_properties(port),
         "Status": {"State": "Enabled" if port.host is not None else "StandbyOffline", "Health": "OK"},
-        **references(ComputerSystems=[system_uri(falcon, port)] if port.host is not None else []),
+        **references(ComputerSystems=[system_uri(falcon, port)]),
         "Links": chain,
     }
 
@@ -274,8 +274,9 @@ async def _compose(falcon: Falcon, call: AuthenticatedRequest) -> Reply:
             raise parameter_missing(COMPOSE_ACTION, name)
         if body[name] != value:
             raise property_value(name, body[name])
-    manifest = body.get("Manifest")
-    stanzas = manifest.get("Stanzas") if isinstance(manifest, dict) else None
+    given = body.get("Manifest")
+    manifest = given if isinstance(given, dict) else {}
+    stanzas = manifest.get("Stanzas")
     if not isinstance(stanzas, list) or not all(isinstance(stanza, dict) for stanza in stanzas):
         raise property_type("Manifest/Stanzas", stanzas)
     asked = _Manifest(falcon, stanzas)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from simulator.composition import ENDPOINTS, SYSTEMS
@@ -19,9 +19,9 @@ ACTIONS = ("ComputerSystem.AddResourceBlock", "ComputerSystem.RemoveResourceBloc
 
 
 def system_uri(falcon: Falcon, port: SimulatedHostPort) -> str:
-    """Return the system behind a host port: that of its resource blocks, or the host at its cable."""
+    """Return the system behind a host port: in its resource block, of its resource blocks, or the host at its cable."""
     if falcon.pooled:
-        return f"{port.block_uri}/Systems/{port.host}"
+        return f"{port.block_uri}/Systems/{port.name}"
     return f"{SYSTEMS}/{port.endpoint if falcon.blocks else port.host}"
 
 
@@ -30,8 +30,9 @@ def register(falcon: Falcon) -> None:
     state = falcon.state
     if falcon.pooled:
         for port in state.host_ports():
-            for name in state.hosts:
-                _register_host(falcon, f"{port.block_uri}/Systems/{name}", name, [port])
+            uri = system_uri(falcon, port)
+            falcon.tree.resource(uri, partial(_system_in_block, falcon, port))
+            _register_processors(falcon, uri, partial(_host_of, port))
         return
 
     def uris() -> list[str]:
@@ -44,17 +45,21 @@ def register(falcon: Falcon) -> None:
             _register_composed(falcon, port)
     else:
         for name in state.hosts:
-            _register_host(falcon, f"{SYSTEMS}/{name}", name, state.host_ports())
+            _register_host(falcon, name)
 
 
-def _register_host(falcon: Falcon, uri: str, name: str, ports: Sequence[SimulatedHostPort]) -> None:
-    """Add a host, which exists while it is cabled to one of the ports."""
+def _host_of(port: SimulatedHostPort) -> str | None:
+    return port.host
+
+
+def _register_host(falcon: Falcon, name: str) -> None:
+    uri, state = f"{SYSTEMS}/{name}", falcon.state
 
     def exists() -> bool:
-        return any(port.host == name for port in ports)
+        return name in state.cabled_hosts()
 
     def render() -> Body:
-        cabled = [f"{ENDPOINTS}/{port.endpoint}" for port in ports if port.host == name]
+        ports = [f"{ENDPOINTS}/{port.endpoint}" for port in state.host_ports() if port.host == name]
         return {
             **identity(uri, "ComputerSystem", name),
             "SystemType": "Physical",
@@ -62,7 +67,7 @@ def _register_host(falcon: Falcon, uri: str, name: str, ports: Sequence[Simulate
             **indicator(falcon, uri),
             "Actions": reset_action(uri, "ComputerSystem", SYSTEM_RESETS),
             "Status": {"State": "Enabled", "Health": "OK"},
-            "Links": references(Endpoints=cabled),
+            "Links": references(Endpoints=ports),
         }
 
     falcon.tree.resource(uri, render, exists=exists, PATCH=indicator_method(falcon, uri, render))
@@ -91,22 +96,34 @@ def _hardware(falcon: Falcon, uri: str, name: str) -> Body:
     }
 
 
+def _system_at(falcon: Falcon, port: SimulatedHostPort, uri: str, kind: str) -> Body:
+    """Render a system with the host at the end of a cable, which is absent without one."""
+    host = port.host
+    body: Body = {
+        **identity(uri, "ComputerSystem", f"{host} over {port.name}" if host else f"No host at {port.name}"),
+        "SystemType": kind,
+        "Status": {"State": "Enabled", "Health": "OK"} if host is not None else {"State": "Absent"},
+        "Links": references(Endpoints=[f"{ENDPOINTS}/{port.endpoint}"]),
+    }
+    if host is not None:
+        body |= _hardware(falcon, system_uri(falcon, port), host)
+    return body
+
+
+def _system_in_block(falcon: Falcon, port: SimulatedHostPort) -> Body:
+    return _system_at(falcon, port, system_uri(falcon, port), "Physical")
+
+
 def composed_system(falcon: Falcon, port: SimulatedHostPort) -> Body:
     """Render the system of a host port: the host at the end of the cable, and its resource blocks."""
-    uri, host = f"{SYSTEMS}/{port.system}", port.host
+    uri = f"{SYSTEMS}/{port.system}"
+    body = _system_at(falcon, port, uri, "Composed")
     blocks = [f"{COMPOSITION_BLOCKS}/{endpoint}" for endpoint in port.attached]
     if falcon.pooled:
         blocks.insert(0, port.block_uri)
-    body: Body = {
-        **identity(uri, "ComputerSystem", f"{host} over {port.name}" if host else f"No host at {port.name}"),
-        "SystemType": "Composed",
-        "Status": {"State": "Enabled", "Health": "OK"} if host is not None else {"State": "Absent"},
-        "Links": references(Endpoints=[f"{ENDPOINTS}/{port.endpoint}"], ResourceBlocks=blocks),
-    }
+    body["Links"] |= references(ResourceBlocks=blocks)
     if falcon.options.dialect == "blocks":
         body["Actions"] = {f"#{name}": {"target": f"{uri}/Actions/{name}"} for name in ACTIONS}
-    if host is not None:
-        body |= _hardware(falcon, system_uri(falcon, port), host)
     return body
 
 
@@ -126,7 +143,7 @@ def _register_composed(falcon: Falcon, port: SimulatedHostPort) -> None:
     falcon.tree.add(node)
     if not writes:
         register_actions(falcon, port, node, ACTIONS, COMPOSITION_BLOCKS)
-    _register_processors(falcon, uri, lambda: port.host)
+    _register_processors(falcon, uri, partial(_host_of, port))
 
 
 def _register_processors(falcon: Falcon, system: str, host: Callable[[], str | None]) -> None:

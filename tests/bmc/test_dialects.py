@@ -69,6 +69,20 @@ WAYS = [
         f"{ROOT}/Systems",
         BLOCKS,
     ),
+    Way(
+        "systems",
+        Dialect.SYSTEM_POST,
+        "Systems are composed by POST of resource blocks; there are 4 of hosts.",
+        BLOCKS,
+        BLOCKS,
+    ),
+    Way(
+        "compose",
+        Dialect.COMPOSE,
+        "Systems are composed by the action #CompositionService.Compose; there are 4 resource blocks of hosts.",
+        BLOCKS,
+        BLOCKS,
+    ),
 ]
 
 

@@ -100,7 +100,8 @@ class PlainWalk:
         found: dict[str, set[str]] = defaultdict(set)
         for path, body in self.resources.items():
             match = re.match(r"#\s*(\w+)\.", str(body.get("@odata.type", "")))
-            if match:
+            # A template of what a collection creates is no member.
+            if match and not path.endswith("/Capabilities"):
                 found[match[1]].add(path)
         return found
 

@@ -12,6 +12,7 @@ from fabric.bmc.crawl import CrawledResource
 from fabric.bmc.dialects.blocks import BlockPatch, ResourceBlocks
 from fabric.bmc.dialects.connections import ConnectionPatch, Connections, ZonePost
 from fabric.bmc.dialects.monitored import Monitored
+from fabric.bmc.dialects.pools import Compose, SystemPost
 from fabric.bmc.dialects.protocol import (
     STATE_ABSENT,
     AttachmentDialect,
@@ -30,6 +31,8 @@ RECOGNISED: tuple[AttachmentDialect, ...] = (
     ZonePatch(),
     ZoneActions(),
     ResourceBlocks(),
+    SystemPost(),
+    Compose(),
     BlockPatch(),
     Connections(),
     ConnectionPatch(),

@@ -6,7 +6,7 @@ The host ports are the computer systems, and their members the blocks.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fabric.bmc.client import BmcClient
@@ -90,26 +90,30 @@ class BlockPatch(_SystemDialect):
         return system.lists_blocks
 
     async def change(self, bmc: BmcClient, zone: HeldZone, member: str, *, present: bool) -> BmcResponse:
-        return await bmc.patch(zone.uri, block_list(zone.members, member, present=present), etag=zone.etag)
+        blocks = [*(uri for uri in zone.members if uri != member), *([member] if present else [])]
+        return await bmc.patch(zone.uri, block_list(blocks), etag=zone.etag)
 
 
-def block_list(members: Iterable[str], member: str, *, present: bool) -> dict[str, Any]:
-    """Return the links of a system whose blocks are `members` with one more, or one less."""
-    blocks = [*(uri for uri in members if uri != member), *([member] if present else [])]
+def block_list(blocks: Iterable[str]) -> dict[str, Any]:
+    """Return the links of a system to its blocks."""
     return {"Links": {"ResourceBlocks": [{"@odata.id": uri} for uri in blocks]}}
 
 
-def _from_system(system: RedfishSystem, endpoints: dict[str, RedfishEndpoint]) -> HostPortZone:
+def system_initiator(system: RedfishSystem, endpoints: Mapping[str, RedfishEndpoint]) -> RedfishEndpoint | None:
+    """Return the endpoint of a host's end of a path, which the system links to or which links to the system."""
     linked = [endpoints[uri] for uri in system.endpoint_uris if uri in endpoints]
     linked += [endpoint for endpoint in endpoints.values() if system.uri in endpoint.entity_uris]
-    initiator = next((endpoint for endpoint in linked if endpoint.role == "Initiator"), None)
+    return next((endpoint for endpoint in linked if endpoint.role == "Initiator"), None)
+
+
+def _from_system(system: RedfishSystem, endpoints: dict[str, RedfishEndpoint]) -> HostPortZone:
     return HostPortZone(
         uri=system.uri,
         id=str(system.id or system.name),
         name=system.name,
         health=system.health,
         members=system.block_uris,
-        initiator=initiator,
+        initiator=system_initiator(system, endpoints),
         system_uris=() if system.state == STATE_ABSENT else (system.uri,),
         doubtful=system.endpoint_uris,
         stands_alone=True,

@@ -118,7 +118,8 @@ class HostPortZone:
 class HeldZone(NamedTuple):
     """A host port as it was read now: `members` identify its devices, `body` is the resource as the BMC sent it.
 
-    `parts` has the zones or connections of its fabric by URI, where each attached device is one.
+    `parts` has the other resources that its members are read from, by URI: zones or connections of its fabric, or the
+    system that is composed of a host's block.
     """
 
     uri: str

@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from accounts.models import User
 from fabric.bmc.client import BmcClient
-from fabric.bmc.composition import attach, configure_port, read_zone
+from fabric.bmc.composition import attach, configure_port, detach, read_zone
 from fabric.bmc.discovery import Discovery
 from fabric.bmc.types import Dialect, Inventory
 from fabric.inventory.models import Chassis, Device, Host, HostPort, Port
@@ -92,6 +92,33 @@ def test_a_walk_that_could_not_read_everything_loses_nothing(by_blocks: Chassis,
         assert differences(before, rows(by_blocks)) == {}, path
         assert broken.dialect == Dialect.RESOURCE_BLOCKS
         pool.end_fault(fault)
+
+
+def test_the_blocks_of_hosts_are_host_ports_while_systems_come_and_go(db: None) -> None:
+    with SimulatorProcess("--dialect", "systems", "--speed", "20", chassis="falcon-1") as process:
+        chassis = put_back(process)
+        port, gpu, nic = host_port_of(chassis, "H1"), *(device_in(chassis, drawer=1, slot=slot) for slot in (1, 7))
+        assert (port.uri, port.host and port.host.name, gpu.host_port) == (f"{BLOCKS}/hostport1_H1", "node-a", port)
+        assert not Host.objects.filter(name__startswith="Capabilities").exists()
+        before = rows(chassis)
+        for path in ("/Systems/hostport1_H1-1", "/Systems/H1", *in_turn(UNREAD, 1, of=4)):
+            fault = process.fault("server_error", path=path)
+            assert differences(before, rows(mirror(chassis))) == {}, path
+            process.end_fault(fault)
+        empty = host_port_of(chassis, "H3")
+
+        async def change(*, present: bool) -> None:
+            async with BmcClient(chassis.address()) as bmc:
+                zone = await read_zone(bmc, empty.uri, Dialect.SYSTEM_POST)
+                verb = attach if present else detach
+                await verb(bmc, Dialect.SYSTEM_POST, zone=zone, endpoint_uri=nic.endpoint_uri)
+
+        for present in (True, False, True):
+            asyncio.run(change(present=present))
+            mirror(chassis)
+            nic.refresh_from_db()
+            assert nic.host_port == (empty if present else None)
+            assert host_port_of(chassis, "H3").pk == empty.pk
 
 
 def test_a_dialect_that_cannot_be_told_for_now_stays(chassis: Chassis, simulator: SimulatorProcess) -> None:

@@ -23,11 +23,13 @@ DIALECTS = {
     "actions": "zone_actions",
     "blocks": "resource_blocks",
     "block-patch": "block_patch",
+    "systems": "system_post",
+    "compose": "compose",
 }
 
 
 # Zones that are patched are those of all other tests.
-@pytest.fixture(params=["blocks", *at_night("actions", "patch", "psme-old", "block-patch")])
+@pytest.fixture(params=["blocks", *at_night("actions", "patch", "psme-old", "block-patch", "systems", "compose")])
 def dialect(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
