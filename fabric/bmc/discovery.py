@@ -16,11 +16,14 @@ from fabric.bmc import components, hardware, sensors
 from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import ROOT_URI, WALK_SECONDS, Crawl, CrawledResource
 from fabric.bmc.dialects import DialectProbe, probe_dialect
+from fabric.bmc.gaps import GapKind, ProfileGap
 from fabric.bmc.hardware import common_properties
+from fabric.bmc.interoperability import FABRIC_PROFILE, InteropProfile, fabric_profile, profile_gaps
 from fabric.bmc.managed_parts import read_managed_parts, read_update_service
 from fabric.bmc.oem import OEM_READERS, oem_devices
 from fabric.bmc.relations import ResourceRelations, zone_endpoints
 from fabric.bmc.types import (
+    Dialect,
     Inventory,
     ProblemKind,
     RedfishConnection,
@@ -60,14 +63,14 @@ VOLATILE_TYPES = frozenset(
 CREATED_COLLECTIONS = frozenset({"ZoneCollection", "ConnectionCollection"})
 
 
-async def discover(bmc: BmcClient, *, everything: bool = False) -> Inventory:
-    """Return the inventory of a service.
+async def discover(bmc: BmcClient, *, everything: bool = False, profile: InteropProfile | None = None) -> Inventory:
+    """Return the inventory of a service, with what it lacks of a profile: FalconWeb's own, unless another is given.
 
     `everything` also enters the subtrees without inventory (accounts, registries, log entries), so that `problems`
     lists every dead link of the service. Raises NotRedfish, SignInRefused and the transport errors of the service root;
     Unreachable or TimedOut also when the BMC becomes unreachable during the walk. No single resource raises.
     """
-    return await Discovery(bmc, everything=everything).walk(seconds=WHOLE_WALK_SECONDS)
+    return await Discovery(bmc, everything=everything, profile=profile).walk(seconds=WHOLE_WALK_SECONDS)
 
 
 class Discovery:
@@ -78,9 +81,16 @@ class Discovery:
     """
 
     def __init__(
-        self, bmc: BmcClient, *, everything: bool = False, at_a_time: int = 0, turns: WalkTurns | None = None
+        self,
+        bmc: BmcClient,
+        *,
+        everything: bool = False,
+        at_a_time: int = 0,
+        turns: WalkTurns | None = None,
+        profile: InteropProfile | None = None,
     ) -> None:
         self._bmc = bmc
+        self._profile = profile
         self._everything = everything
         self._at_a_time = at_a_time
         self._turns = turns or WalkTurns()
@@ -213,12 +223,16 @@ class Discovery:
             self._probe = await probe_dialect(self._bmc, crawl.found, crawl.problems)
         if self.pace.is_heavy:
             # Seconds of work, beside the readings of others.
-            inventory = await asyncio.to_thread(build_inventory, crawl, self._probe)
-            await asyncio.to_thread(crawl.pack)
+            inventory = await asyncio.to_thread(self._built)
         else:
-            inventory = build_inventory(crawl, self._probe)
-            crawl.pack()
+            inventory = self._built()
         self._found, self._whole = inventory, True
+        return inventory
+
+    def _built(self) -> Inventory:
+        gaps = () if self.remains else _gaps(self._crawl, self._probe, self._profile, everything=self._everything)
+        inventory = build_inventory(self._crawl, self._probe, gaps)
+        self._crawl.pack()
         return inventory
 
     def _is_unreadable_now(self, uri: str) -> bool:
@@ -229,7 +243,18 @@ class Discovery:
         return problem.kind is not ProblemKind.DEAD_LINK
 
 
-def build_inventory(crawl: Crawl, probe: DialectProbe) -> Inventory:
+def _gaps(
+    crawl: Crawl, probe: DialectProbe, profile: InteropProfile | None, *, everything: bool
+) -> tuple[ProfileGap, ...]:
+    """Return what a walk lacks of a profile; with FalconWeb's own also a way to attach: no profile can ask for one."""
+    profile = profile or fabric_profile()
+    gaps = profile_gaps(profile, crawl.found, everything=everything)
+    if profile.name != FABRIC_PROFILE or probe.dialect is not Dialect.NONE or not probe.known:
+        return gaps
+    return (*gaps, ProfileGap(purpose="Composing", kind=GapKind.WAY, reason=probe.reason))
+
+
+def build_inventory(crawl: Crawl, probe: DialectProbe, gaps: tuple[ProfileGap, ...] = ()) -> Inventory:
     """Return the typed inventory of a walk."""
     templates = creation_templates(crawl.found.values())
     found = {uri: each for uri, each in crawl.found.items() if uri not in templates}
@@ -293,6 +318,7 @@ def build_inventory(crawl: Crawl, probe: DialectProbe) -> Inventory:
         update_service=next(
             (read_update_service(each.body, each.uri) for each in found.values() if each.kind == "UpdateService"), None
         ),
+        gaps=gaps,
         problems=tuple(sorted(crawl.problems.values(), key=lambda problem: natural_key(problem.uri))),
     )
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from fabric.bmc.gaps import ProfileGap
+
 
 class DeviceKind(StrEnum):
     """The kind of a device, from functions, processors, drives and adapters linked to the PCIe device."""
@@ -450,6 +452,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     managed_parts: tuple[RedfishManagedPart, ...] = ()
     update_service: RedfishUpdateService | None = None
     problems: tuple[InventoryProblem, ...] = ()
+    gaps: tuple[
+        ProfileGap, ...
+    ] = ()  # what the service lacks of a profile, FalconWeb's own unless another was asked for
 
 
 class RedfishEvent(msgspec.Struct, frozen=True, kw_only=True):

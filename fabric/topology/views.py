@@ -33,6 +33,7 @@ from fabric.agents.views import agent_context
 from fabric.bmc.series import counter_label
 from fabric.drift.selectors import drift_rows, part_drifts
 from fabric.history.selectors import attachment_rows, attachment_views
+from fabric.inventory.gaps import gaps_view
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch, Walk
 from fabric.inventory.progress import walk_progress_label
 from fabric.inventory.rules import counts_since
@@ -213,6 +214,8 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
             if (resources := found.get(kind)) and isinstance(resources, list)
         ]
         context["problems"] = found.get("problems", [])
+        if "gaps" in found:  # a walk of an earlier version did not look for any
+            context["gaps"] = gaps_view(found["gaps"])
         context["components"] = chassis_components(pk)
     return render(request, "fabric/topology/chassis.html", context)
 

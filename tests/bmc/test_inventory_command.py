@@ -131,6 +131,47 @@ def test_problems_are_listed_and_are_no_failure() -> None:
     assert json.loads(printed.stdout)["chassis"][0]["name"] == evil
 
 
+def test_what_a_service_lacks_of_a_profile_is_told_in_text_and_json(
+    chassis: SimulatorProcess, password_file: str, tmp_path: Path
+) -> None:
+    trust = ("--user", "viewer", "--password-file", password_file, "--fingerprint", chassis.fingerprint)
+    whole = run(chassis.address, *trust, "--profile").stdout
+    assert "lacks of the profile FalconWebPCIeFabric 1.0.0 (0)" in whole
+    assert all(f"  {purpose}: nothing" in whole for purpose in ("Monitoring", "Health", "Composing"))
+    assert json.loads(run(chassis.address, *trust, "--profile", "--json").stdout)["gaps"] == []
+
+    own = tmp_path / "own.json"
+    port = {"PropertyRequirements": {"PortName": {"Purpose": "People look for it."}, "Width": {}}}
+    own.write_text(
+        json.dumps({"ProfileName": "Own", "ProfileVersion": "2.0.0", "Resources": {"Port": port, "Cable": {}}})
+    )
+    told, printed = (run(chassis.address, *trust, "--profile", str(own), *more) for more in ((), ("--json",)))
+    ports = f"{REDFISH}/Fabrics/PCIe/Switches/drawer1_switch/Ports"
+    assert f"    mandatory: Port has no PortName. People look for it. ({ports}/H1, {ports}/H2, " in told.stdout
+    assert "    mandatory: There is no Cable.\n" in told.stdout
+    gap = json.loads(printed.stdout)["gaps"][0]
+    assert (gap["resource"], gap["property"], gap["kind"], gap["missing"]) == (
+        "Port",
+        "PortName",
+        "property",
+        gap["of"],
+    )
+
+    refused = run(chassis.address, *trust, "--profile", str(tmp_path / "none.json"))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "is no file, and none of the profiles FalconWebPCIeFabric" in refused.stderr
+
+
+def test_a_service_without_a_fabric_lacks_a_way_to_attach() -> None:
+    one = f"{REDFISH}/Chassis/one"
+    routes = {REDFISH: service_root(Chassis={"@odata.id": one}), one: chassis(one)}
+    with NonsenseServer(routes) as server:
+        told = run(server.url, "--profile").stdout
+    assert "    mandatory: There is no Port. The ends of the links.\n" in told
+    assert "    mandatory: There is no known way to attach devices. None of the known ways was found" in told
+    assert "    recommended: There is no Fabric." in told
+
+
 def test_the_help_tells_the_exit_codes() -> None:
     done = run("--help")
     assert done.returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -12,6 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from fabric.bmc.client import BmcClient
+from fabric.bmc.discovery import discover
+from fabric.bmc.gaps import ProfileGap
+from fabric.bmc.interoperability import read_profile
+from fabric.bmc.types import BmcAddress, CertificateTrust
 from falconweb.testing.processes import SimulatorProcess
 from simulator.odata import SCHEMA_FOLDER
 from simulator.service import BLOCK_DIALECTS, DIALECTS
@@ -206,22 +212,48 @@ def test_nothing_lacks_of_the_baseline_of_ocp(tmp_path: Path) -> None:
     assert lacks(profile, tmp_path, "--legacy") == []
 
 
-@pytest.mark.nightly
-def test_only_what_does_not_apply_lacks_of_ocps_profile_of_gpu_baseboards(tmp_path: Path) -> None:
+@pytest.fixture
+def ubb(tmp_path: Path) -> Path:
+    """Return OCP's profile of GPU baseboards, whose level IfImplement the validator refuses as it is published."""
     published = OCP / "OCP_UBB_BaselineManagement.v1.1.0.json"
     if not published.is_file():
         pytest.skip(f"the profiles are missing: {OCP}")
-    # Its level IfImplement is none of the specification's: the validator refuses the profile as it is published.
     profile = tmp_path / "OCP_UBB_BaselineManagement.v1_1_0.json"
     profile.write_text(published.read_text().replace('"IfImplement"', '"IfImplemented"'))
-    missing = [line.split(" ", 2) for line in lacks(profile, tmp_path)]
+    return profile
+
+
+@pytest.mark.nightly
+def test_only_what_does_not_apply_lacks_of_ocps_profile_of_gpu_baseboards(ubb: Path, tmp_path: Path) -> None:
+    missing = [line.split(" ", 2) for line in lacks(ubb, tmp_path)]
     excepted = [
-        {number for number, (place, what, _) in enumerate(UBB_EXCEPTIONS)
-         if re.fullmatch(place, uri) and re.fullmatch(what, name)} for uri, name, _ in missing
-    ]  # fmt: skip
+        {
+            number
+            for number, (place, what, _) in enumerate(UBB_EXCEPTIONS)
+            if re.fullmatch(place, uri) and re.fullmatch(what, name)
+        }
+        for uri, name, _ in missing
+    ]
     assert [line for line, found in zip(missing, excepted, strict=True) if not found] == []
     # None of the exceptions is needed no longer.
     assert set().union(*excepted) == set(range(len(UBB_EXCEPTIONS)))
+
+
+@pytest.mark.nightly
+def test_what_lacks_is_the_same_for_the_validator_and_for_falconweb(ubb: Path, tmp_path: Path) -> None:
+    theirs = {re.sub(r"/\d+(?=/)", "", line.split(" ", 2)[1]).strip("/") for line in lacks(ubb, tmp_path)}
+
+    async def gaps() -> tuple[ProfileGap, ...]:
+        with SimulatorProcess() as process:
+            use_zones(Client(process), "falcon-1")
+            trust = CertificateTrust(fingerprint=process.fingerprint)
+            address = BmcAddress(url=process.address, username="viewer", password=process.password, trust=trust)
+            async with BmcClient(address) as bmc:
+                return (await discover(bmc, everything=True, profile=read_profile(str(ubb)))).gaps
+
+    found = asyncio.run(gaps())
+    assert len(theirs) > 20
+    assert {gap.property or gap.resource for gap in found if not gap.is_recommended} == theirs
 
 
 def test_the_documentation_has_the_exceptions_with_their_reasons() -> None:

@@ -24,7 +24,10 @@ from fabric.bmc.errors import (
     Unreachable,
     WrongAddress,
 )
+from fabric.bmc.gaps import ProfileGap
+from fabric.bmc.interoperability import FABRIC_PROFILE, InteropProfile, ProfileError, read_profile
 from fabric.bmc.types import BmcAddress, CertificateTrust, Inventory, InventoryProblem
+from fabric.inventory.gaps import gap_groups, gap_sentence
 
 OK, USAGE, UNREACHABLE, REFUSED, NOT_REDFISH, CERTIFICATE, OTHER = 0, 2, 3, 4, 5, 6, 7
 EXIT_CODES: tuple[tuple[type[BmcError], int], ...] = (
@@ -38,7 +41,7 @@ EXIT_CODES: tuple[tuple[type[BmcError], int], ...] = (
 EXPLAINED = """\
 exit codes:
   0  the inventory was printed, with any problems it lists
-  2  wrong usage: an address, file or fingerprint that cannot be used
+  2  wrong usage: an address, file, profile or fingerprint that cannot be used
   3  no server answers at the address, or not in time
   4  the service refuses the name and password
   5  the server is not a Redfish service
@@ -96,13 +99,21 @@ class Command(ExitCodeCommand):
         trust.add_argument("--ca", type=Path, help="PEM file of the CA that signed the certificate")
         trust.add_argument("--fingerprint", default="", help="SHA-256 fingerprint of the certificate itself")
         parser.add_argument("--timeout", type=positive, default=10.0, help="seconds a request may take (default 10)")
+        parser.add_argument(
+            "--profile", nargs="?", const=FABRIC_PROFILE, metavar="NAME|FILE",
+            help=f"say what the service lacks of an interoperability profile (default: {FABRIC_PROFILE})",
+        )  # fmt: skip
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Print the inventory, or one sentence that explains the failure, and exit with its code."""
         try:
+            profile = read_profile(options["profile"]) if options["profile"] else None
             address = read_address(options)
-            inventory = asyncio.run(take_inventory(address, options["timeout"]))
+            inventory = asyncio.run(take_inventory(address, options["timeout"], profile))
+        except ProfileError as error:
+            self.stderr.write(str(error))
+            sys.exit(USAGE)
         except BmcError as error:
             self.stderr.write(error.sentence)
             sys.exit(next((code for kind, code in EXIT_CODES if isinstance(error, kind)), OTHER))
@@ -113,6 +124,8 @@ class Command(ExitCodeCommand):
             self.stdout.write(msgspec.json.format(msgspec.json.encode(inventory), indent=2).decode())
         else:
             self._print_tables(inventory)
+            if profile is not None:
+                self._print_gaps(profile, inventory.gaps)
 
     def _print_tables(self, inventory: Inventory) -> None:
         service = inventory.service
@@ -139,6 +152,16 @@ class Command(ExitCodeCommand):
         for problem in problems:
             seen_from = f" (linked from {printable(problem.referrer)})" if problem.referrer else ""
             self.stdout.write(f"  {problem.kind.value}: {printable(problem.sentence)}{seen_from}")
+
+    def _print_gaps(self, profile: InteropProfile, gaps: tuple[ProfileGap, ...]) -> None:
+        self.stdout.write(f"\nlacks of the profile {printable(f'{profile.name} {profile.version}')} ({len(gaps)})")
+        for purpose, found in gap_groups(gaps, profile.purposes):
+            self.stdout.write(f"  {printable(purpose or 'all')}" + ("" if found else ": nothing"))
+            for gap in found:
+                level = "recommended" if gap.is_recommended else "mandatory"
+                where = f"({', '.join(gap.examples)})" if gap.examples else ""
+                words = " ".join(filter(None, (gap_sentence(gap), gap.reason, where)))
+                self.stdout.write(f"    {level}: {printable(words)}")
 
 
 def read_address(options: dict[str, Any]) -> BmcAddress:
@@ -169,10 +192,10 @@ def read_password(file: Path | None) -> str:
     return file.read_text("utf-8").split("\n", 1)[0].removesuffix("\r")
 
 
-async def take_inventory(address: BmcAddress, timeout: float) -> Inventory:
+async def take_inventory(address: BmcAddress, timeout: float, profile: InteropProfile | None) -> Inventory:
     """Return the inventory of a whole service; raises BmcError."""
     async with BmcClient(address, timeout=timeout) as bmc:
-        return await discover(bmc, everything=True)
+        return await discover(bmc, everything=True, profile=profile)
 
 
 def shown(value: object) -> str:
