@@ -17,8 +17,8 @@ from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import CompositionSnapshot, read_snapshot
 from fabric.bmc.errors import BmcError
-from fabric.bmc.types import Dialect
 from fabric.execution.claims import OperationClaim
+from fabric.execution.membership import operation_dialect
 from fabric.inventory.models import Device, HostPort, Port
 from fabric.inventory.selectors import interrupted_ports
 from fabric.operations.models import Operation, Proof
@@ -67,7 +67,7 @@ async def _rest_of_chassis(claim: OperationClaim, bmc: BmcClient) -> Composition
     zones, ports, own = await run_in_thread(_scope, operation)
     try:
         found = await claim.retry(
-            partial(read_snapshot, bmc, zone_uris=zones, port_uris=ports, dialect=Dialect(operation.chassis.dialect))
+            partial(read_snapshot, bmc, zone_uris=zones, port_uris=ports, dialect=operation_dialect(operation))
         )
     except BmcError as error:
         logger.warning("operation %s: its surroundings could not be read: %s", operation.pk, error.sentence)

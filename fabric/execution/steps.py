@@ -12,18 +12,13 @@ import time
 from collections.abc import AsyncIterator
 from functools import partial
 
-from django.db import transaction
-
-from accounts.audit.actions import Action, Outcome
-from accounts.audit.services import audit_record, target_of
 from core.errors import Unavailable
 from core.failpoints import failpoint
 from core.language import gettext_noop
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
-from fabric.bmc.composition import attach, configure_port, detach, read_link, read_zone, read_zones, set_drawer_mode
-from fabric.bmc.errors import CompositionRefused
-from fabric.bmc.types import Dialect, DrawerMode
+from fabric.bmc.composition import configure_port, read_zone, set_drawer_mode
+from fabric.bmc.types import DrawerMode
 from fabric.bmc.values import text
 from fabric.execution.claims import OperationClaim, OperationFailedError, host_claim
 from fabric.execution.host_steps import (
@@ -34,11 +29,12 @@ from fabric.execution.host_steps import (
     skip_release,
     wait_until_seen,
 )
+from fabric.execution.link_steps import LinkDegradedError, wait_for_configured_link, wait_for_link
+from fabric.execution.membership import operation_dialect, set_membership, zone_uri_of
 from fabric.execution.part_steps import read_part, reset_part
 from fabric.execution.permission import check_still_allowed, nothing_changed_note
 from fabric.execution.proof import proof_begin, proof_end
-from fabric.inventory.models import Device, HostPort, Port
-from fabric.inventory.rules import describe_link, is_link_degraded
+from fabric.inventory.models import Device, HostPort
 from fabric.operations.models import Operation
 from fabric.operations.rules import CABLE_SECONDS, PortSetting
 from fabric.plans.refresh import (
@@ -49,17 +45,7 @@ from fabric.plans.refresh import (
     refresh_port,
 )
 
-LINK_SECONDS = 30.0  # a bind takes from under 1 s to 15 s
-PRESENCE_SECONDS = 2.0  # between two checks that a training device is still attached
-RETRAIN_SECONDS = 5.0  # a link that is up may still train to its full width and speed
 CABLE_POLL_SECONDS = 1.0
-# States of an endpoint, or block, behind which no device is.
-ABSENT_STATES = frozenset({"Absent", "Disabled", "UnavailableOffline"})
-LINK_POLL_SECONDS = 0.1  # between two reads of a training link: on average half of it is the delay of the result
-
-
-class LinkDegradedError(OperationFailedError):
-    """The link is up, below the capability of device and slot."""
 
 
 async def run_steps(claim: OperationClaim, bmc: BmcClient) -> None:
@@ -99,7 +85,7 @@ async def read_back(claim: OperationClaim, bmc: BmcClient) -> str:
         return await read_part(bmc, operation.managed_part)
     if operation.device is None:
         return ""
-    zone_uri = await _zone_uri_of(claim, bmc, operation.device.endpoint_uri)
+    zone_uri = await zone_uri_of(claim, bmc, operation.device.endpoint_uri)
     failpoint("operation.read")
     await refresh_attachment(bmc, operation.device, zone_uri, before_write=claim.check_held)
     failpoint("operation.mirrored")
@@ -189,7 +175,7 @@ async def _detach_device(claim: OperationClaim, bmc: BmcClient, device: Device) 
             await skip_release(claim, source)
         if source is not None and not _is_reattachment_resumed(operation):
             async with claim.step("Detach"):
-                await claim.retry(partial(_set_membership, claim, bmc, source.uri, device.endpoint_uri, present=False))
+                await claim.retry(partial(set_membership, claim, bmc, source.uri, device.endpoint_uri, present=False))
     return known
 
 
@@ -198,10 +184,10 @@ async def _attach_device(
 ) -> None:
     """Attach the device, and wait for its link and its host; `known` are the addresses that the host showed before."""
     async with claim.step("Attach"):
-        await claim.retry(partial(_set_membership, claim, bmc, target.uri, device.endpoint_uri, present=True))
+        await claim.retry(partial(set_membership, claim, bmc, target.uri, device.endpoint_uri, present=True))
     try:
         async with claim.step("Wait for the link") as step:
-            step["sentence"], is_up = await _wait_for_link(claim, bmc, device)
+            step["sentence"], is_up = await wait_for_link(claim, bmc, device)
     except LinkDegradedError:
         # However the link has trained, the host rescans: the device works, if slowly.
         with contextlib.suppress(OperationFailedError, Unavailable):
@@ -236,7 +222,7 @@ def _is_on_target_host(operation: Operation, zone_uri: str) -> bool:
 async def _check_current_zone(claim: OperationClaim, bmc: BmcClient, device: Device) -> str:
     """Return the zone of the device, '' for none; raises OperationFailedError for one not of the operation."""
     operation = claim.operation
-    zone_uri = await claim.retry(partial(_zone_uri_of, claim, bmc, device.endpoint_uri))
+    zone_uri = await claim.retry(partial(zone_uri_of, claim, bmc, device.endpoint_uri))
     if zone_uri not in {"", *(port.uri for port in (operation.source, operation.target) if port is not None)}:
         raise OperationFailedError(
             f"{device.name} was attached elsewhere outside this operation.{nothing_changed_note(operation)}"
@@ -271,23 +257,10 @@ async def _configure_port(claim: OperationClaim, bmc: BmcClient) -> None:
         port_type = setting.get("port_type") or None
         await claim.retry(partial(configure_port, bmc, port.uri, port_type=port_type, configured_width=width))
     async with claim.step("Wait for the link") as step:
-        step["sentence"] = await _wait_for_configured_link(claim, bmc, port)
+        step["sentence"] = await wait_for_configured_link(claim, bmc, port)
     await _verify(
         claim, bmc, PortSetting(**setting).words, gettext_noop("The port does not show the new configuration.")
     )
-
-
-async def _wait_for_configured_link(claim: OperationClaim, bmc: BmcClient, port: Port) -> str:
-    """Wait while the link of a configured port trains; an unused one stays down."""
-    end = time.monotonic() + LINK_SECONDS
-    while True:
-        link = await claim.retry(partial(read_link, bmc, port.uri))
-        if link.status == "LinkUp":
-            return describe_link(link)
-        if link.status not in {"Training", "Starting"} or time.monotonic() > end:
-            return f"The link is '{link.status or 'unknown'}': nothing that is attached uses it."
-        await asyncio.sleep(LINK_POLL_SECONDS)
-        await claim.check_cancelled()
 
 
 async def _move_cable(claim: OperationClaim, bmc: BmcClient) -> None:
@@ -297,7 +270,7 @@ async def _move_cable(claim: OperationClaim, bmc: BmcClient) -> None:
         raise OperationFailedError(gettext_noop("The host port is gone from the site."))
     wanted = host.identity if host is not None else ""
     async with _check(claim, bmc):
-        zone = await claim.retry(partial(read_zone, bmc, port.uri, Dialect(claim.operation.chassis.dialect)))
+        zone = await claim.retry(partial(read_zone, bmc, port.uri, operation_dialect(claim.operation)))
         if set(zone.members) - {port.endpoint_uri}:
             raise OperationFailedError(f"Devices are still attached to {port.label}: its cable must stay.")
     async with claim.step("Wait for the cable") as step:
@@ -313,92 +286,3 @@ async def _move_cable(claim: OperationClaim, bmc: BmcClient) -> None:
             await claim.check_cancelled()
         step["sentence"] = f"The cable of {port.label} leads to {where}."
     await _verify(claim, bmc, wanted, f"The cable of {port.label} has been moved again.")
-
-
-async def _zone_uri_of(claim: OperationClaim, bmc: BmcClient, member: str) -> str:
-    """Return the zone of the device on the BMC, '' if it is in none."""
-    chassis = claim.operation.chassis
-    zones = await run_in_thread(list, chassis.hostports.filter(missing_since=None).values_list("uri", flat=True))
-    found = await read_zones(bmc, zones, Dialect(chassis.dialect))
-    return next((uri for uri, zone in found.items() if member in zone.members), "")
-
-
-async def _set_membership(claim: OperationClaim, bmc: BmcClient, zone_uri: str, member: str, *, present: bool) -> None:
-    dialect = Dialect(claim.operation.chassis.dialect)
-    zone = await read_zone(bmc, zone_uri, dialect)
-    try:
-        await (attach if present else detach)(bmc, dialect, zone=zone, endpoint_uri=member)
-    except CompositionRefused as error:
-        if lost := error.details.get("lost"):
-            await run_in_thread(_record_restoration, claim.operation, zone.name, lost, error)
-        raise
-
-
-def _record_restoration(operation: Operation, zone: str, lost: object, error: CompositionRefused) -> None:
-    left = error.details.get("left")
-    with transaction.atomic():
-        audit_record(
-            action=Action.ZONE_RESTORE,
-            actor=operation.requested_by,
-            target=target_of(operation.chassis),
-            before={"zone": zone, "dropped by the BMC": lost},
-            after={"not put back": left},
-            outcome=Outcome.FAILED if left else Outcome.DONE,
-            sentence=error.sentence,
-            request_id=operation.request_id,
-        )
-
-
-async def _wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) -> tuple[str, bool]:
-    """Wait until the link of an attached device is up at its capability; returns it as a sentence.
-
-    The second value is False where the chassis does not tell that it is up.
-    """
-    port = device.slot.port if device.slot is not None else None
-    if port is None:
-        return gettext_noop("The chassis shows no port for this slot, so the link was not checked."), False
-    end = time.monotonic() + LINK_SECONDS
-    up_since = None
-    check_at = time.monotonic() + PRESENCE_SECONDS
-    while True:
-        link = await claim.retry(partial(read_link, bmc, port.uri))
-        now = time.monotonic()
-        if link.status != "LinkUp":
-            up_since = None
-            if now > check_at:
-                await claim.retry(partial(_check_still_attached, claim, bmc, device))
-                if not link.status:
-                    return await claim.retry(partial(_unknown_link, bmc, device, port)), False
-                check_at = now + PRESENCE_SECONDS
-            if now > end:
-                raise OperationFailedError(
-                    f"Attached, but the link of {port.name} is '{link.status}' after {LINK_SECONDS:.0f} s."
-                )
-        elif not is_link_degraded(link, device.max_lanes, device.max_pcie_type):
-            return describe_link(link), True
-        else:
-            up_since = now if up_since is None else up_since
-            if now > up_since + RETRAIN_SECONDS:
-                raise LinkDegradedError(
-                    f"Attached, but below what device and slot can do. {describe_link(link)} "
-                    "Detach and attach it again to retrain the link."
-                )
-        await asyncio.sleep(LINK_POLL_SECONDS)
-        await claim.check_cancelled()
-
-
-async def _unknown_link(bmc: BmcClient, device: Device, port: Port) -> str:
-    """Return what the chassis says of an attached device whose port tells no link; raises where that is: absent."""
-    end = await bmc.get_or_none(device.endpoint_uri) or {}
-    state = text(end, "Status", "State")
-    if state in ABSENT_STATES:
-        raise OperationFailedError(f"{device.name} is in the zone, but the chassis says that it is '{state}'.")
-    told = f", and its endpoint is '{state}'" if state else ""
-    return f"Attached, link unknown: {port.name} does not tell whether its link is up. The zone holds it{told}."
-
-
-async def _check_still_attached(claim: OperationClaim, bmc: BmcClient, device: Device) -> None:
-    target = claim.operation.target
-    zone_uri = await _zone_uri_of(claim, bmc, device.endpoint_uri)
-    if target is not None and zone_uri != target.uri:
-        raise OperationFailedError(f"{device.name} was removed, or detached by somebody else, while its link trained.")

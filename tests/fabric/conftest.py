@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from accounts.models import Tenant, User
 from fabric.bmc import settling
-from fabric.execution import steps
+from fabric.execution import link_steps
 from fabric.history.models import Attachment
 from fabric.inventory.models import Chassis, Host
 from falconweb.testing import SimulatorProcess, add_mirrored, mirror
@@ -78,7 +78,7 @@ def falcon_chassis(transactional_db: None, simulated_falcon: SimulatorProcess) -
 @pytest.fixture
 def short_retraining(monkeypatch: pytest.MonkeyPatch) -> None:
     """Links that train badly are given up soon; nothing that goes well has less time for it."""
-    monkeypatch.setattr(steps, "RETRAIN_SECONDS", 0.5)
+    monkeypatch.setattr(link_steps, "RETRAIN_SECONDS", 0.5)
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ from django.db import connection
 from hypothesis import HealthCheck, Phase
 
 from fabric.bmc import client, settling
-from fabric.execution import services
-from fabric.execution import steps as execution_steps
+from fabric.execution import link_steps, services
 from fabric.inventory.models import Device
 from fabric.operations.models import Operation
 from fabric.plans import refresh
@@ -70,8 +69,8 @@ def shorten_patience(scale: float, change: Callable[[Any, str, Any], None] = set
     change(services, "REQUEST_SECONDS", 10.0 * scale)
     change(refresh, "REQUEST_SECONDS", 10.0 * scale)
     change(client, "OUTAGE_SECONDS", 60.0 * scale)
-    change(execution_steps, "LINK_SECONDS", 30.0 * scale)
-    change(execution_steps, "RETRAIN_SECONDS", 5.0 * scale)
+    change(link_steps, "LINK_SECONDS", 30.0 * scale)
+    change(link_steps, "RETRAIN_SECONDS", 5.0 * scale)
     change(services, "READ_BACK_SECONDS", 50.0 * scale)
     change(settling, "FIRST_SECONDS", 5.0 * scale)
     change(settling, "MIN_SECONDS", 5.0 * scale)

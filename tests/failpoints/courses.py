@@ -28,8 +28,7 @@ from core.enqueue import worker_name
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import latest_report
 from fabric.bmc.types import DrawerMode
-from fabric.execution import claims, services
-from fabric.execution import steps as execution_steps
+from fabric.execution import claims, link_steps, services
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort
 from fabric.leases.lifecycle import leases_process
 from fabric.leases.models import Lease, LeaseItem, Tenure
@@ -57,7 +56,7 @@ def shorten_waits(folder: Path, change: Callable[[Any, str, Any], None] = setatt
     change(core_claims, "WATCHED", [replace(one, seconds=CLAIM_SECONDS) for one in core_claims.WATCHED])
     change(services, "PICKUP_SECONDS", 0)
     change(claims, "CLAIM_RENEW_SECONDS", 0.1)
-    change(execution_steps, "RETRAIN_SECONDS", 0.5)
+    change(link_steps, "RETRAIN_SECONDS", 0.5)
     change(execution, "MIN_RETRY_PAUSE", 0.02)
     change(execution, "MAX_RETRY_PAUSE", 0.1)
     change(export_services, "CHECK_SECONDS", 0.0)

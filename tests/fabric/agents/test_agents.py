@@ -25,7 +25,7 @@ from fabric.agents import selectors, services
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import devices_on_hosts, holders_label
 from fabric.agents.services import agent_enrol, agent_register, agent_remove, report_store
-from fabric.execution import host_steps, steps
+from fabric.execution import host_steps, link_steps
 from fabric.inventory.models import Chassis, Device, Host, HostPort
 from fabric.operations.models import Operation
 from fabric.operations.selectors import device_readiness
@@ -441,7 +441,7 @@ def test_a_host_looks_for_a_device_whose_link_has_trained_badly_too(
     enrolled: Callable[[str], AgentProcess],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(steps, "RETRAIN_SECONDS", 0.2)
+    monkeypatch.setattr(link_steps, "RETRAIN_SECONDS", 0.2)
     enrolled("node-b")
     simulated_falcon.fault("link_downgrade", "drawer1slot7", lanes=4)
     nic = device_in(falcon_chassis, drawer=1, slot=7)

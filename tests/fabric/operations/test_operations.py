@@ -21,8 +21,7 @@ from fabric.bmc import client as bmc_client
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import detach, read_zone
 from fabric.bmc.types import Dialect
-from fabric.execution import claims, services
-from fabric.execution import steps as execution_steps
+from fabric.execution import claims, link_steps, services
 from fabric.execution.services import execute, runnable_operations
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
 from fabric.operations.models import Operation
@@ -452,7 +451,7 @@ def test_a_device_on_a_host_port_of_others_is_shown_so_and_offers_nothing(
 def test_a_device_that_vanishes_while_its_link_trains_is_told_as_that(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution_steps, "PRESENCE_SECONDS", 0.2)
+    monkeypatch.setattr(link_steps, "PRESENCE_SECONDS", 0.2)
     simulator.set_speed(0.2)  # links train for long
     gpu = device_in("drawer1/PCIeDevices/slot7")
     operation = operation_request(person=administrator, device=gpu, target=port("H2"))

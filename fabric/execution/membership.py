@@ -1,0 +1,58 @@
+"""The zones of a chassis as an operation reads and changes them, in the dialect of the chassis or of a trial."""
+
+from __future__ import annotations
+
+from django.db import transaction
+
+from accounts.audit.actions import Action, Outcome
+from accounts.audit.services import audit_record, target_of
+from core.threads import run_in_thread
+from fabric.bmc.client import BmcClient
+from fabric.bmc.composition import attach, detach, read_zone, read_zones
+from fabric.bmc.errors import CompositionRefused
+from fabric.bmc.types import Dialect
+from fabric.execution.claims import OperationClaim
+from fabric.operations.models import Operation
+
+
+def operation_dialect(operation: Operation) -> Dialect:
+    """Return the dialect in which an operation reads and changes zones: of a trial, the one that is tried."""
+    return Dialect(operation.setting.get("dialect") or operation.chassis.dialect)
+
+
+async def zone_uri_of(claim: OperationClaim, bmc: BmcClient, member: str) -> str:
+    """Return the zone of the device on the BMC, '' if it is in none."""
+    chassis = claim.operation.chassis
+    zones = await run_in_thread(list, chassis.hostports.filter(missing_since=None).values_list("uri", flat=True))
+    found = await read_zones(bmc, zones, operation_dialect(claim.operation))
+    return next((uri for uri, zone in found.items() if member in zone.members), "")
+
+
+async def set_membership(claim: OperationClaim, bmc: BmcClient, zone_uri: str, member: str, *, present: bool) -> None:
+    """Add the device to a zone, or remove it, if it is not so yet; raises as `attach` does.
+
+    What the BMC dropped from the zone at that, and was put back or not, goes to the audit log.
+    """
+    dialect = operation_dialect(claim.operation)
+    zone = await read_zone(bmc, zone_uri, dialect)
+    try:
+        await (attach if present else detach)(bmc, dialect, zone=zone, endpoint_uri=member)
+    except CompositionRefused as error:
+        if lost := error.details.get("lost"):
+            await run_in_thread(_record_restoration, claim.operation, zone.name, lost, error)
+        raise
+
+
+def _record_restoration(operation: Operation, zone: str, lost: object, error: CompositionRefused) -> None:
+    left = error.details.get("left")
+    with transaction.atomic():
+        audit_record(
+            action=Action.ZONE_RESTORE,
+            actor=operation.requested_by,
+            target=target_of(operation.chassis),
+            before={"zone": zone, "dropped by the BMC": lost},
+            after={"not put back": left},
+            outcome=Outcome.FAILED if left else Outcome.DONE,
+            sentence=error.sentence,
+            request_id=operation.request_id,
+        )
