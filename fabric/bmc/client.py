@@ -165,6 +165,18 @@ class BmcClient:
                 return None
             raise
 
+    async def options(self, uri: str) -> str:
+        """Return the Allow header that OPTIONS of a resource, which GET has just read, is answered with; '' for none.
+
+        A 405 has that header, too. What some services do in place of an answer, as to hang up, is none; raises BmcError
+        where the BMC is unreachable.
+        """
+        try:
+            return (await self.fetch("OPTIONS", uri)).headers.get("Allow", "")
+        except (TimedOut, Unreachable):
+            await self.get(uri)
+            return ""
+
     async def get_bytes(self, uri: str) -> bytes:
         """Return a resource undecoded, for readers that decode into types of their own."""
         raw = await self.fetch("GET", uri)

@@ -114,7 +114,7 @@ class NonsenseServer:
                 self.end_headers()
                 self.wfile.write(content)
 
-            do_GET = do_POST = do_PATCH = do_DELETE = do_HEAD = serve  # noqa: N815
+            do_GET = do_POST = do_PATCH = do_DELETE = do_HEAD = do_OPTIONS = serve  # noqa: N815
 
             def log_message(self, *_args: object) -> None:
                 pass

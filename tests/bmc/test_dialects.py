@@ -367,3 +367,39 @@ async def test_what_leads_to_other_devices_too_is_not_deleted(switch: str) -> No
             with pytest.raises(CompositionRefused, match="has other members too"):
                 await detach(bmc, dialect, zone=zone, endpoint_uri=gpu)
     assert server.paths("DELETE") == []
+
+
+@pytest.mark.parametrize(
+    ("allow", "dialect", "reason"),
+    [
+        ("options", Dialect.ZONE_PATCH, "Zone hostport1_H1 allows PATCH, as OPTIONS says."),
+        ("none", Dialect.NONE, "None of the known ways was found: its 4 zones do not tell whether they allow PATCH"),
+    ],
+)
+async def test_methods_that_get_does_not_name_are_asked_for_by_options(
+    allow: str, dialect: Dialect, reason: str
+) -> None:
+    with SimulatorProcess("--dialect", "patch", "--allow", allow) as process:
+        async with BmcClient(pinned(process)) as bmc:
+            found = await discover(bmc)
+    assert found.dialect is dialect
+    assert found.dialect_reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("options", "allowed"),
+    [
+        (Reply(405, {}, {"Allow": "GET, PATCH"}), "GET, PATCH"),
+        (Reply(200, b"", {"Allow": "GET, PATCH"}), "GET, PATCH"),
+        (Reply(501), ""),
+        (Reply(hang_up=True), ""),
+    ],
+)
+async def test_options_are_read_as_far_as_a_service_answers_them(options: Reply, allowed: str) -> None:
+    with NonsenseServer({f"OPTIONS {ZONES}/1": options, f"{ZONES}/1": {}}) as server:
+        async with server.client() as bmc:
+            assert await bmc.options(f"{ZONES}/1") == allowed
+            if options.hang_up:
+                del server.routes[f"{ZONES}/1"]
+                with pytest.raises(BmcError):
+                    await bmc.options(f"{ZONES}/1")

@@ -66,6 +66,8 @@ async def probe_dialect(
         if evidence.unread:
             sentence = f"It is unknown for now: {evidence.unread[0]} cannot be read."
             return DialectProbe(Dialect.NONE, sentence, known=False)
-    zones = len(evidence.fabric_zones)
-    finding = f"none of its {zones} zones allows PATCH or offers {ADD_ENDPOINT}" if zones else "it has no zones"
+    zones = evidence.fabric_zones
+    finding = f"none of its {len(zones)} zones allows PATCH or offers {ADD_ENDPOINT}" if zones else "it has no zones"
+    if zones and not await evidence.allowed(zones[0].uri):
+        finding = f"its {len(zones)} zones do not tell whether they allow PATCH, none offers {ADD_ENDPOINT}"
     return DialectProbe(Dialect.NONE, f"None of the known ways was found: {finding}, and no system offers {ADD_BLOCK}.")

@@ -53,6 +53,7 @@ class DialectEvidence:
         self._bmc = bmc
         self._found = found
         self._allowed: dict[str, frozenset[str] | None] = {}
+        self._by_options: set[str] = set()
         self.unread = sorted(
             uri for uri, problem in problems.items() if problem.kind in TRANSIENT_PROBLEMS and _indicates_dialect(uri)
         )
@@ -68,7 +69,10 @@ class DialectEvidence:
         return [each for each in self.of_kind("Zone") if "/Fabrics/" in each.uri]
 
     async def allowed(self, uri: str) -> frozenset[str] | None:
-        """Return the methods in the Allow header of a resource, none without that header; None if it is unreadable."""
+        """Return the methods that a resource allows, none where the service names none; None if it is unreadable.
+
+        They are those of the Allow header of GET, else of OPTIONS: some services have it there alone.
+        """
         if uri not in self._allowed:
             self._allowed[uri] = await self._read_allowed(uri)
         return self._allowed[uri]
@@ -76,11 +80,17 @@ class DialectEvidence:
     async def _read_allowed(self, uri: str) -> frozenset[str] | None:
         try:
             allowed = (await self._bmc.get(uri)).headers.get("Allow", "")
+            if not allowed and (allowed := await self._bmc.options(uri)):
+                self._by_options.add(uri)
         except BmcError as error:
             if error.answered is None or error.answered >= 500:
                 self.unread.append(uri)
             return None
-        return frozenset(method.strip().upper() for method in allowed.split(","))
+        return frozenset(name for method in allowed.split(",") if (name := method.strip().upper()))
+
+    def told_by(self, uri: str) -> str:
+        """Return how the service named the methods of a resource, as the end of a sentence."""
+        return ", as OPTIONS says" if uri in self._by_options else ""
 
 
 def _indicates_dialect(uri: str) -> bool:

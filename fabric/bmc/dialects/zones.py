@@ -59,7 +59,7 @@ class ZonePatch(_ZoneDialect):
     name = Dialect.ZONE_PATCH
 
     async def recognise(self, evidence: DialectEvidence) -> str:
-        """Return a sentence where the Allow header of a zone has PATCH; some services, as mock-ups, have no header."""
+        """Return a sentence where a zone allows PATCH; some services, as mock-ups, name no methods."""
         for zone in evidence.fabric_zones[:MAX_PROBED_ZONES]:
             allowed = await evidence.allowed(zone.uri)
             if allowed is None:
@@ -67,7 +67,7 @@ class ZonePatch(_ZoneDialect):
             if "PATCH" not in allowed:
                 break
             where = ", with its endpoints at the top level as older PSME services have it"
-            return f"Zone {resource_name(zone)} allows PATCH{where if _is_at_top(zone.body) else ''}."
+            return f"Zone {resource_name(zone)} allows PATCH{where if _is_at_top(zone.body) else ''}{evidence.told_by(zone.uri)}."
         return ""
 
     async def change(self, bmc: BmcClient, zone: HeldZone, member: str, *, present: bool) -> BmcResponse:
