@@ -33,7 +33,7 @@ KINDS = {
 }
 # Properties with the variety of a component.
 VARIETIES = ("PowerSupplyType", "ProcessorType", "MemoryDeviceType", "AddressRangeType", "MediaType", "CableType")
-FREQUENCIES = ("OperatingSpeedMhz", "OperatingSpeedMHz", "MaxSpeedMHz")
+FREQUENCIES = ("OperatingSpeedMhz", "MaxSpeedMHz", "OperatingSpeedMHz")  # of memory, of processors
 LINK_SPEEDS = ("NegotiatedSpeedGbs", "CapableSpeedGbs")
 CABLE_ENDS = ("UpstreamPorts", "DownstreamPorts", "UpstreamChassis", "DownstreamChassis", "UpstreamSwitches",
               "DownstreamSwitches")  # fmt: skip
