@@ -33,6 +33,7 @@ urlpatterns = [
     path("maintenance.csv", maintenance_views.maintenance_csv, name="maintenance_csv"),
     path("maintenance/<int:pk>/", maintenance_views.managed_part, name="managed_part"),
     path("maintenance/<int:pk>/locate/", inventory_views.part_locate, name="part_locate"),
+    path("chassis/<int:pk>/dialect/", operations_views.chassis_dialect, name="chassis_dialect"),
     path("drawers/<int:pk>/", topology_views.drawer, name="drawer"),
     path("slots/<int:pk>/", topology_views.slot, name="slot"),
     path("devices/", device_views.devices, name="devices"),

@@ -63,6 +63,7 @@ class Action(models.TextChoices):
     QUOTA_SET = "quota.set", gettext_noop("Set a tenant's quota")
     CHASSIS_ADD = "chassis.add", gettext_noop("Add a chassis")
     CHASSIS_EDIT = "chassis.edit", gettext_noop("Change a chassis")
+    CHASSIS_DIALECT = "chassis.dialect", gettext_noop("Set how the devices of a chassis are attached")
     CHASSIS_REMOVE = "chassis.remove", gettext_noop("Delete a chassis")
     CHASSIS_LOCATE = "chassis.locate", gettext_noop("Switch a location LED")  # of any part
     PART_RESET = "part.reset", gettext_noop("Reset a part, or switch its power")

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 from urllib.parse import urlsplit
 
 from core.language import _, gettext_noop
+from fabric.bmc.types import Dialect
 from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
+
+DIALECT_LABELS: Final = {
+    Dialect.ZONE_PATCH: gettext_noop("Composed by changing zones"),
+    Dialect.ZONE_ACTIONS: gettext_noop("Composed by the actions of zones"),
+    Dialect.ZONE_POST: gettext_noop("Composed by creating and deleting zones"),
+    Dialect.CONNECTIONS: gettext_noop("Composed by creating and deleting connections"),
+    Dialect.CONNECTION_PATCH: gettext_noop("Composed by changing connections"),
+    Dialect.RESOURCE_BLOCKS: gettext_noop("Composed by resource blocks"),
+    Dialect.BLOCK_PATCH: gettext_noop("Composed by the lists of resource blocks of systems"),
+    Dialect.SYSTEM_POST: gettext_noop("Composed by creating systems of resource blocks"),
+    Dialect.COMPOSE: gettext_noop("Composed by manifests of the composition service"),
+    Dialect.NONE: gettext_noop("Monitored only: what is attached is shown, not changed, as no way to attach is known"),
+}
+
+
+def dialect_label(dialect: str) -> str:
+    """Return how the devices of a chassis are attached."""
+    return _(DIALECT_LABELS.get(Dialect(dialect), dialect)) if dialect in set(Dialect) else dialect
 
 
 def may_name_host(device: Device, port: HostPort) -> bool:

@@ -53,7 +53,8 @@ class Chassis(models.Model):
     health = models.CharField(max_length=20, blank=True)
     power_state = models.CharField(max_length=20, blank=True)
     dialect = models.CharField(max_length=20, default="none")
-    dialect_reason = models.CharField(max_length=300, blank=True)  # the evidence found by the walk
+    dialect_reason = models.CharField(max_length=300, blank=True)  # the evidence found by the walk, or of the choice
+    dialect_choice = models.CharField(max_length=20, blank=True)  # what an administrator chose; '': what walks find
     # How long the BMC takes to show a change that it accepted, s: the longest of late, see fabric.bmc.settling.
     settle_seconds = models.FloatField(null=True, editable=False)
     inventory_revision = models.PositiveIntegerField(default=0)  # +1 whenever something of the walk changed

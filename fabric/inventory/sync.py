@@ -112,7 +112,7 @@ def _update_chassis(chassis: Chassis, inventory: wire.Inventory) -> None:
             (one.sentence for one in inventory.problems if one.kind is wire.ProblemKind.INCOMPLETE), ""
         ),
     }  # fmt: skip
-    if inventory.dialect_known or chassis.inventory_at is None:
+    if not chassis.dialect_choice and (inventory.dialect_known or chassis.inventory_at is None):
         values |= {"dialect": inventory.dialect, "dialect_reason": inventory.dialect_reason}
     if outer is not None:
         values |= {
@@ -188,8 +188,10 @@ class _InventoryMirror:
         self.chassis = chassis
         self.newer = _read_back_since(chassis, begun_at) if begun_at is not None else {}
         self.inventory = inventory
-        # The evidence of the dialect may be unreadable for now; the chassis keeps its dialect then.
-        self.dialect = dialect_of(inventory.dialect if inventory.dialect_known else chassis.dialect)
+        # The evidence of the dialect may be unreadable for now; the chassis keeps its dialect then, as where it was
+        # chosen.
+        is_found = inventory.dialect_known and not chassis.dialect_choice
+        self.dialect = dialect_of(inventory.dialect if is_found else chassis.dialect)
         self.zones = self.dialect.host_ports(inventory)
         self.zones_of: dict[str, list[str]] = defaultdict(list)
         for zone in self.zones:

@@ -18,12 +18,15 @@ from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
 from accounts.freshness import require_fresh_sign_in
-from accounts.visibility import visible_or_404
+from accounts.visibility import row_or_404, visible_or_404
 from core.errors import Conflict
 from core.forms import refusals_as_messages
 from core.language import _, gettext_noop
 from core.text import parse_id
-from fabric.inventory.models import Device, HostPort
+from fabric.bmc.types import Dialect
+from fabric.inventory.dialect_choice import dialect_choose
+from fabric.inventory.labels import DIALECT_LABELS, dialect_label
+from fabric.inventory.models import Chassis, Device, HostPort, Walk
 from fabric.operations import services
 from fabric.operations.models import Operation, Plan, Proof
 from fabric.operations.selectors import may_cancel, operations_visible_to, visible_host_port
@@ -63,6 +66,28 @@ def operations(request: HttpRequest) -> HttpResponse:
         )
         shown = ("fabric:operation", operation.pk)
     return redirect(*shown)
+
+
+@require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_DIALECT, section="fabric:fabric", fresh_sign_in=True)
+def chassis_dialect(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show how a chassis attaches devices, and why; POST `choice` chooses another way, '' what its walks find."""
+    row: Chassis = row_or_404(Chassis.objects.all(), pk, "chassis")
+    if request.method == "POST":
+        with refusals_as_messages(request):
+            row = dialect_choose(person=person_of(request), chassis=row, choice=request.POST.get("choice", ""))
+            messages.success(request, dialect_label(row.dialect))
+        return redirect("fabric:chassis_dialect", pk=pk)
+    walk = Walk.objects.filter(chassis=row).first()
+    found = walk.found if walk is not None else {}
+    context = {
+        "row": row,
+        "label": dialect_label(row.dialect),
+        "found": dialect_label(found.get("dialect", Dialect.NONE)),
+        "found_reason": found.get("dialect_reason", ""),
+        "choices": [(name.value, dialect_label(name)) for name in DIALECT_LABELS],
+    }
+    return render(request, "fabric/operations/chassis_dialect.html", context)
 
 
 @require_GET

@@ -19,6 +19,8 @@ from core.api.fields import query_search
 from core.api.requests import StrictSerializer, problem, validated_body
 from core.api.serializers import DataclassSerializer
 from fabric.inventory.api import DrawerRowSerializer, DrawerViewSet
+from fabric.inventory.dialect_choice import dialect_choose
+from fabric.inventory.labels import DIALECT_LABELS
 from fabric.inventory.models import Chassis, Drawer
 from fabric.inventory.services import MAX_PASSWORD_LENGTH, MAX_PEM_LENGTH, chassis_add, chassis_edit, chassis_remove
 from fabric.topology.presentation import ChassisView, DeviceView, DrawerView, HostPortView, ModeChoice, SlotView
@@ -188,6 +190,49 @@ class ChassisViewSet(ResourceViewSet):
         chassis_remove(person=self.person, chassis=chassis)
 
 
+class ChassisDialectSerializer(StrictSerializer, serializers.ModelSerializer[Chassis]):
+    """How a chassis attaches devices: the dialect in use and why. `choice`: '' for what its walks find.
+
+    `settle_seconds`: how long its BMC takes to show a change, as seen of late; null where none was seen.
+    """
+
+    choice = serializers.ChoiceField(["", *(name.value for name in DIALECT_LABELS)], source="dialect_choice")
+
+    class Meta:
+        model = Chassis
+        fields = ["id", "dialect", "dialect_reason", "choice", "settle_seconds"]
+        read_only_fields = ["dialect", "dialect_reason", "settle_seconds"]
+
+
+class ChassisDialectViewSet(ResourceViewSet):
+    """How a chassis attaches devices; administrators only."""
+
+    model = Chassis
+    kind = "chassis"
+    serializer_class = ChassisDialectSerializer
+
+    def find_row(self, pk: object) -> Any:
+        """Return a chassis for administrators; raises Forbidden for others."""
+        require_administrator(self.person)
+        return super().find_row(pk)
+
+    @extend_schema(operation_id="chassis_dialect_retrieve", responses=ChassisDialectSerializer)
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """Show how a chassis attaches devices, and why."""
+        return self.answer(self.find_row(pk))
+
+    @command(
+        ChassisDialectSerializer,
+        audited_as=Action.CHASSIS_DIALECT,
+        conflict="An operation of it has not ended",
+        fresh_sign_in=True,
+        operation_id="chassis_dialect_update",
+    )
+    def update(self, chassis: Chassis, values: dict[str, Any]) -> Chassis:
+        """Choose how devices are attached, whatever walks find; '' returns to that. Nothing is written to the BMC."""
+        return dialect_choose(person=self.person, chassis=chassis, choice=values["dialect_choice"])
+
+
 class OtherModeSerializer(DataclassSerializer):
     """A mode that a drawer is not in, and what blocks it now ('' for nothing)."""
 
@@ -238,6 +283,11 @@ urlpatterns = [
         "chassis/<int:pk>/settings/",
         ChassisViewSet.as_view({"get": "retrieve_settings"}, permission_classes=ADMINISTRATORS),
         name="chassis_settings",
+    ),
+    path(
+        "chassis/<int:pk>/dialect/",
+        ChassisDialectViewSet.as_view({"get": "retrieve", "put": "update"}, permission_classes=ADMINISTRATORS),
+        name="chassis_dialect",
     ),
     path("drawers/<int:pk>/", DrawerDetailViewSet.as_view({"get": "retrieve"}), name="drawer"),
 ]

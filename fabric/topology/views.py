@@ -34,6 +34,7 @@ from fabric.bmc.series import counter_label
 from fabric.drift.selectors import drift_rows, part_drifts
 from fabric.history.selectors import attachment_rows, attachment_views
 from fabric.inventory.gaps import gaps_view
+from fabric.inventory.labels import dialect_label
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch, Walk
 from fabric.inventory.progress import walk_progress_label
 from fabric.inventory.rules import counts_since
@@ -69,19 +70,6 @@ from fabric.topology.selectors import (
     walked_front,
 )
 
-# How devices are attached; the names on the wire are in fabric.bmc.types.
-DIALECT_LABELS = {
-    "zone_patch": gettext_noop("Composed by changing zones"),
-    "zone_actions": gettext_noop("Composed by the actions of zones"),
-    "zone_post": gettext_noop("Composed by creating and deleting zones"),
-    "connections": gettext_noop("Composed by creating and deleting connections"),
-    "connection_patch": gettext_noop("Composed by changing connections"),
-    "resource_blocks": gettext_noop("Composed by resource blocks"),
-    "block_patch": gettext_noop("Composed by the lists of resource blocks of systems"),
-    "system_post": gettext_noop("Composed by creating systems of resource blocks"),
-    "compose": gettext_noop("Composed by manifests of the composition service"),
-    "none": gettext_noop("Monitored only: what is attached is shown, not changed, as no way to attach is known"),
-}
 # What a service reports, by its names in a walk.
 INVENTORY_LABELS = {
     "chassis": gettext_noop("Chassis"),
@@ -200,7 +188,7 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
         "picture": layout_chassis(view, draft_marks(person), board, Screen.of(request.COOKIES)),
         "ports": ports,
         "drifted": drift_rows(person, chassis=pk, is_open=True).count(),
-        "dialect": _(DIALECT_LABELS.get(view.dialect, view.dialect)),
+        "dialect": dialect_label(view.dialect),
     }
     if person.is_administrator:
         row = Chassis.objects.get(pk=pk)

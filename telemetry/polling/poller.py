@@ -208,7 +208,7 @@ class Poller:
 
     def _claim(self, releasing: tuple[int, ...]) -> ClaimShare:
         close_old_connections()
-        fields = ("pk", "url", "username", "password_encrypted", "ca_pem", "fingerprint")
+        fields = ("pk", "url", "username", "password_encrypted", "ca_pem", "fingerprint", "dialect_choice")
         try:
             rows = list(Chassis.objects.filter(enabled=True).order_by("pk").values_list(*fields))
         except DatabaseError as error:

@@ -340,7 +340,14 @@ def make_lab() -> Lab:
     }  # fmt: skip
     arguments |= {
         name: [chassis.pk]
-        for name in ("chassis_edit", "chassis_limits", "chassis_locate", "chassis_remove", "chassis_settings")
+        for name in (
+            "chassis_dialect",
+            "chassis_edit",
+            "chassis_limits",
+            "chassis_locate",
+            "chassis_remove",
+            "chassis_settings",
+        )
     }
     bmc = ManagedPart.objects.create(chassis=chassis, uri="/m", name="BMC of falcon", kind="bmc", version="1")
     arguments |= {name: [bmc.pk] for name in ("managed_part", "part_led", "part_locate", "part_reset")}

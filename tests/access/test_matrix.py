@@ -88,7 +88,7 @@ RESTRICTED = {
         api:alert_built_in api:alert_built_ins api:alert_deliveries api:alert_delivery_retry api:alert_route
         api:alert_route_test api:alert_routes api:alert_rule api:alert_rule_preview api:alert_rules
         api:alert_silence_end api:alert_silences api:approval_policy
-        api:audit api:audit_entry api:audit_export api:audit_verification api:chassis_settings
+        api:audit api:audit_entry api:audit_export api:audit_verification api:chassis_dialect api:chassis_settings
         api:export api:export_preview api:export_run api:export_run_cancel api:export_run_file api:export_run_resume
         api:export_runs api:export_start api:export_try api:exports api:lease_approval api:lease_decline
         api:lease_extension_decline api:leases_given api:operation_proof api:people api:person api:person_password
@@ -98,8 +98,9 @@ RESTRICTED = {
         exports:export_run exports:export_run_cancel exports:export_run_file exports:export_run_resume
         exports:export_runs exports:export_runs_csv exports:export_start exports:export_switch exports:export_test
         api:managed_part api:part_led api:part_reset api:managed_parts
-        exports:exports exports:exports_csv fabric:chassis_add fabric:chassis_edit fabric:chassis_locate
-        fabric:chassis_remove fabric:managed_part fabric:part_locate fabric:maintenance fabric:maintenance_csv
+        exports:exports exports:exports_csv fabric:chassis_add fabric:chassis_dialect fabric:chassis_edit
+        fabric:chassis_locate fabric:chassis_remove fabric:managed_part fabric:part_locate fabric:maintenance
+        fabric:maintenance_csv
         fabric:devices_assign fabric:lease_decision fabric:lease_extension_decline
         fabric:lease_give fabric:quotas
         fabric:system fabric:tenant fabric:tenant_grants fabric:tenant_removal pipeline:chassis_csv pipeline:counts_csv

@@ -114,8 +114,8 @@ def test_nobody_gets_401_and_how_to_sign_in(lab: Lab) -> None:
 NO_UUID = "00000000-0000-4000-8000-000000000000"
 # Refused before anybody looks whether there is such a thing.
 FOR_ADMINISTRATORS = (
-    "person", "tenant", "chassis_settings", "audit", "operation_proof", "alert_rule", "alert_route", "export",
-    "identity_provider",
+    "person", "tenant", "chassis_dialect", "chassis_settings", "audit", "operation_proof", "alert_rule", "alert_route",
+    "export", "identity_provider",
 )  # fmt: skip
 
 

@@ -67,7 +67,8 @@ class ZonePatch(_ZoneDialect):
             if "PATCH" not in allowed:
                 break
             where = ", with its endpoints at the top level as older PSME services have it"
-            return f"Zone {resource_name(zone)} allows PATCH{where if _is_at_top(zone.body) else ''}{evidence.told_by(zone.uri)}."
+            where = where if _is_at_top(zone.body) else ""
+            return f"Zone {resource_name(zone)} allows PATCH{where}{evidence.told_by(zone.uri)}."
         return ""
 
     async def change(self, bmc: BmcClient, zone: HeldZone, member: str, *, present: bool) -> BmcResponse:

@@ -132,6 +132,7 @@ class Command(ExitCodeCommand):
         who = " ".join(part for part in (service.vendor, service.product or service.name) if part)
         self.stdout.write(f"{printable(who)}, Redfish {printable(service.redfish_version)}")
         self.stdout.write(f"attach and detach: {inventory.dialect.value.replace('_', ' ')}")
+        self.stdout.write(f"  {printable(inventory.dialect_reason)}")
         for kind, columns in TABLES.items():
             rows = getattr(inventory, kind)
             if rows:
