@@ -55,7 +55,7 @@ async def test_a_change_that_is_shown_late_is_waited_for_and_its_time_learned(
     await attach(bmc, PATCH, zone=await read_zone(bmc, H2), endpoint_uri=NIC)
     assert bmc.settle_seconds is not None
     assert bmc.settle_seconds < 0.5
-    chassis.fault("late_change", delay=1.0)
+    chassis.fault("late_bind", delay=1.0)
     zone = await detach(bmc, PATCH, zone=await read_zone(bmc, H2), endpoint_uri=NIC)
     assert NIC not in zone.members
     assert 0.5 < bmc.settle_seconds < 5.0
@@ -66,7 +66,7 @@ async def test_a_change_that_is_not_shown_in_time_is_none_and_the_next_one_gets_
 ) -> None:
     bmc.settle_seconds = 0.01
     monkeypatch.setattr(settling, "MIN_SECONDS", 0.3)
-    chassis.fault("late_change", delay=600.0)
+    chassis.fault("late_bind", delay=600.0)
     with pytest.raises(CompositionRefused, match="accepted the change, but zone"):
         await attach(bmc, PATCH, zone=await read_zone(bmc, H2), endpoint_uri=NIC)
     assert bmc.settle_seconds is None

@@ -241,7 +241,7 @@ def test_a_device_whose_port_tells_no_link_is_judged_by_its_zone_and_endpoint(
 def test_how_long_a_chassis_takes_to_show_a_change_is_learned_and_kept_with_it(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
-    simulator.fault("late_change", delay=0.8)
+    simulator.fault("late_bind", delay=0.8)
     operation = request_and_run(administrator, device_in("drawer1/PCIeDevices/slot7"), port("H2"))
     assert (operation.state, operation.error) == ("done", "")
     chassis.refresh_from_db()
