@@ -6,6 +6,7 @@ docs/recipes.md has the recipe for another reader.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from fabric.bmc.crawl import CrawledResource
 from fabric.bmc.hardware import common_properties, is_present
@@ -42,7 +43,7 @@ def read_hpe_device(found: CrawledResource, resources: Mapping[str, CrawledResou
     )
 
 
-def _hpe_ids(function: JsonObject) -> dict[str, str]:
+def _hpe_ids(function: JsonObject) -> dict[str, Any]:
     """Return the ids of an HpeServerPciDevice, which are decimal there, as PCIeFunction has them."""
     ids = {
         "vendor_id": "VendorID",

@@ -7,8 +7,8 @@ import { SIGNS, worstSeverity } from "../../site/notices.js";
 import { exceededLimit, limitsOf, limitWords } from "../alerts/limits.js";
 import { formatAge, headerSentence, isOutdated, worstState } from "./connection.js";
 import { connection, freshness, newestFrame, shownChassis, whyNotCompose } from "./live.js";
+import { rangeOf, rowsOf } from "./live-list.js";
 import { busierLoad, linkLoad, loadStep } from "./readings.js";
-import { seriesLabel } from "./series-labels.js";
 
 const METER_WIDTH = 116; // of the box less its margins, see picture.html
 const LABEL_EVERY = 5000; // ms between changes of an accessible name: more would flood a screen reader
@@ -105,20 +105,27 @@ function showLists(section, frame) {
     const shown = frame.series
       .filter((one) => objects.has(`${one.object}/${one.id}`))
       .sort((one, other) => Number(one.unit === "") - Number(other.unit === ""));
-    const keys = shown.map((one) => one.key).join(" ");
+    const rows = rowsOf(shown, "all" in list.dataset);
+    const keys = rows.map(({ label, series }) => label + series.map((one) => one.key).join(" ")).join(" ");
     if (list.dataset.keys !== keys) {
       list.dataset.keys = keys;
-      list.replaceChildren(
-        ...shown.map(({ label }) => element("div", {}, element("dt", {}, seriesLabel(label)), element("dd"))),
-      );
+      list.replaceChildren(...rows.map(({ label }) => element("div", {}, element("dt", {}, label), element("dd"))));
+      offerAll(list, shown.length, rows.length < shown.length);
       const empty = section.querySelector("[data-live-empty]");
       if (empty) {
         empty.hidden = shown.length > 0;
         empty.textContent = _("Nothing is measured here.");
       }
     }
-    for (const [place, one] of shown.entries()) {
+    for (const [place, row] of rows.entries()) {
       const cell = list.children[place].lastChild;
+      if (row.series.length > 1) {
+        const { words, limit } = rangeOf(row, frame.value, (key) => limitsOf(frame.chassis, key));
+        cell.textContent = (limit ? `${SIGNS[limit.severity]} ` : "") + words;
+        setLevel(cell, limit);
+        continue;
+      }
+      const [one] = row.series;
       const limits = limitsOf(frame.chassis, one.key);
       const value = frame.value(one.key);
       const limit = exceededLimit(value, limits);
@@ -127,6 +134,26 @@ function showLists(section, frame) {
       setLevel(cell, limit);
     }
   }
+}
+
+/** Offer all values of a list that shows ranges, by a button below it. */
+function offerAll(list, count, isOffered) {
+  const button = list.parentElement.querySelector("[data-live-all]");
+  if (!isOffered || button) {
+    if (button) button.hidden = !isOffered;
+    return;
+  }
+  const made = element(
+    "button",
+    { type: "button", className: "quiet small" },
+    _("Show all {count} values", { count }),
+  );
+  made.dataset.liveAll = "";
+  made.addEventListener("click", () => {
+    list.dataset.all = "";
+    for (const frame of shownChassis().map(newestFrame)) if (frame) show(frame);
+  });
+  list.after(made);
 }
 
 // The loss of the site and that of a chassis have different sentences; the worst is in the title, where other tabs
@@ -151,7 +178,9 @@ function showFreshness() {
       if (isOld && !section.classList.contains("stale")) labelLoads(section, null);
       section.classList.toggle("stale", isOld);
       const lastSeen = section.querySelector("[data-last-seen]");
-      if (lastSeen) lastSeen.textContent = seenWords(isOld, age, period);
+      if (lastSeen) lastSeen.textContent = isOld ? _("▲ Last seen {time}", { time: formatAge(age) }) : "";
+      const pace = section.querySelector("[data-pace]");
+      if (pace) pace.textContent = paceWords(period);
       for (const button of section.querySelectorAll("[data-needs-live]")) {
         const reason = whyNotCompose(chassis);
         button.disabled = reason !== "";
@@ -162,10 +191,10 @@ function showFreshness() {
   }
 }
 
-function seenWords(isOld, age, period) {
-  if (isOld) return _("▲ Last seen {time}", { time: formatAge(age) });
+/** How often a chassis is read, where that is not each second: see fabric.bmc.readings. */
+function paceWords(period) {
   const seconds = Math.round(period / 1000);
-  return seconds > 1 ? _("Read every {seconds} s: as often as this service bears it", { seconds }) : "";
+  return seconds > 1 ? _("Read every {seconds} s.", { seconds }) : "";
 }
 
 function showHeader(worst, states) {
