@@ -28,6 +28,7 @@ urlpatterns = [
     path("chassis/<int:pk>/", topology_views.chassis, name="chassis"),
     path("chassis/<int:pk>/edit/", inventory_views.chassis_edit, name="chassis_edit"),
     path("chassis/<int:pk>/remove/", inventory_views.chassis_remove, name="chassis_remove"),
+    path("chassis/<int:pk>/sign-in/", inventory_views.chassis_sign_in, name="chassis_sign_in"),
     path("chassis/<int:pk>/locate/", inventory_views.chassis_locate, name="chassis_locate"),
     path("maintenance/", maintenance_views.maintenance, name="maintenance"),
     path("maintenance.csv", maintenance_views.maintenance_csv, name="maintenance_csv"),

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import secrets
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,7 +68,9 @@ class Session:
 class Accounts:
     """The accounts and the sessions; accounts survive a reboot of the BMC, sessions do not."""
 
-    def __init__(self, password: str) -> None:
+    def __init__(self, password: str, *, lock_after: int = 0) -> None:
+        self._lock_after = lock_after
+        self.refused: Counter[str] = Counter()  # passwords refused in a row, by account
         self.accounts: dict[str, Account] = {}
         self.sessions: dict[str, Session] = {}
         self._number = 0
@@ -87,7 +90,17 @@ class Accounts:
     def by_password(self, name: str, password: str) -> Account | None:
         """Return the account with this name and password, or None."""
         account = self.accounts.get(name)
-        return account if account is not None and account.accepts(password) else None
+        if account is None:
+            return None
+        if not account.accepts(password) or self.is_locked(name):
+            self.refused[name] += 1
+            return None
+        del self.refused[name]
+        return account
+
+    def is_locked(self, name: str) -> bool:
+        """Return whether so many passwords were refused that the right one is, too, as with PAM's faillock."""
+        return 0 < self._lock_after <= self.refused[name]
 
     def by_token(self, token: str) -> Account | None:
         """Return the account of an `X-Auth-Token`, and keep its session alive; None where that has ended."""
@@ -145,6 +158,7 @@ class Accounts:
                 raise property_value(key, value)
         if "Password" in body:
             account.set_password(str(body["Password"]))
+            del self.refused[account.name]
             if by.name != account.name:
                 self.drop_sessions(account.name)
         account.role = body.get("RoleId", account.role)

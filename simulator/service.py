@@ -63,6 +63,7 @@ class ServiceOptions:
     bind_by_task: bool = False
     plain_push: bool = False
     seed: int = 1
+    lock_after: int = 0
 
 
 @dataclass
@@ -112,7 +113,7 @@ class Falcon:
         )
         self.physics.time = float(int(clock.now()))
         self.events = EventLog(lambda: clock.timestamp(self.physics.time))
-        self.accounts = Accounts(password)
+        self.accounts = Accounts(password, lock_after=options.lock_after)
         self.tasks = Tasks(clock.timestamp, self._task_ended)
         self.composer = Composer(self.state, self.physics, self.events, dialect=options.dialect, blocks=self.blocks)
         self.power = PowerControl(self.state, self.physics, clock)
@@ -221,6 +222,7 @@ class Falcon:
             "requests": dict(self.traffic.by_method),
             "max_in_flight": dict(self.traffic.max_in_flight),
             "sessions": len(self.accounts.sessions),
+            "refused_passwords": dict(self.accounts.refused),
             "streams": self.events.streams,
             "subscriptions": len(self.events.subscriptions),
             "log_entries": len(self.events.entries),

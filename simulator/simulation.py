@@ -147,6 +147,13 @@ def argument_parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParse
     less.add_argument("--no-report", dest="report", action="store_false", help="no telemetry service")
     less.add_argument("--legacy", action="store_true", help="the deprecated Thermal and Power beside the sensors")
     less.add_argument(
+        "--lock-after",
+        type=int,
+        default=0,
+        metavar="N",
+        help="an account is locked after so many refused passwords in a row, for the right one, too (default: never)",
+    )
+    less.add_argument(
         "--dialect",
         choices=DIALECTS,
         default="both",

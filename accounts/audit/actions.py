@@ -65,6 +65,7 @@ class Action(models.TextChoices):
     CHASSIS_EDIT = "chassis.edit", gettext_noop("Change a chassis")
     CHASSIS_DIALECT = "chassis.dialect", gettext_noop("Set how the devices of a chassis are attached")
     CHASSIS_REMOVE = "chassis.remove", gettext_noop("Delete a chassis")
+    CHASSIS_SIGN_IN = "chassis.sign_in", gettext_noop("Try the stored password of a chassis")
     CHASSIS_LOCATE = "chassis.locate", gettext_noop("Switch a location LED")  # of any part
     PART_RESET = "part.reset", gettext_noop("Reset a part, or switch its power")
     ZONE_RESTORE = "chassis.restore", gettext_noop("Put back what a BMC dropped from a zone at a write")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -27,6 +25,7 @@ from fabric.bmc.errors import (
     Unreachable,
     ZoneChanged,
 )
+from fabric.bmc.sign_in import BmcSignIn, SharedAccess
 from fabric.bmc.transport import (
     MAX_CONNECTIONS,
     BmcResponse,
@@ -39,7 +38,7 @@ from fabric.bmc.transport import (
     parse_json_object,
 )
 from fabric.bmc.types import BmcAddress
-from fabric.bmc.values import JsonObject, text
+from fabric.bmc.values import JsonObject
 
 ROOT = "/redfish/v1/"
 TASK_SECONDS = 120.0
@@ -59,6 +58,7 @@ class BmcClient:
     `timeout` bounds each request, in seconds; `at_a_time` is how many of the BMC's four connections this client may
     use, where it shares the BMC with others. `before_write` is awaited before each write, and may raise to prevent it.
     `settle_seconds` is how long this BMC takes to show a change, as fabric.bmc.settling learned it; None: unknown.
+    `access` is what it shares with other clients of the BMC.
     Usable as an async context manager or with start() and close().
     """
 
@@ -70,8 +70,10 @@ class BmcClient:
         at_a_time: int = MAX_CONNECTIONS,
         before_write: Callable[[], Awaitable[None]] | None = None,
         settle_seconds: float | None = None,
+        access: SharedAccess | None = None,
     ) -> None:
         self._address = address
+        self._timeout = timeout
         self._before_write = before_write
         self.settle_seconds = settle_seconds
         self.at_a_time = min(at_a_time, MAX_CONNECTIONS)
@@ -80,10 +82,16 @@ class BmcClient:
         self.streams = 0  # open event streams
         self.received = 0  # bytes of responses so far, decompressed
         self._gate = asyncio.Semaphore(self.at_a_time)
-        self._signing_in = asyncio.Lock()
-        self._authorization: dict[str, str] = {}
-        self._session_uri = ""
-        self._sign_ins = 0
+        self._access = access or SharedAccess()
+        self._signed_in = BmcSignIn(
+            address,
+            access=self._access,
+            exchange=self._exchange,
+            read_root=self._read_root,
+            path=self.path,
+            own_path=self.own_path,
+            host=self.host,
+        )
         # Resources that refused a new session, and until when no other session is created for them: that would only
         # fill the BMC's table. For a limited time, since a starting BMC may refuse what it permits later.
         self._refusing: dict[str, float] = {}
@@ -102,10 +110,8 @@ class BmcClient:
 
     async def close(self) -> None:
         """Delete the session on the BMC, if it responds, and close the connections."""
-        if self._session_uri:
-            with contextlib.suppress(BmcError):
-                await self._exchange("DELETE", self._session_uri, headers=self._authorization, timeout=3.0)
-        self._session_uri, self._authorization, self._sign_ins = "", {}, 0
+        await self._signed_in.end()
+        await self._access.close()
         await self._transport.close()
 
     @property
@@ -141,8 +147,8 @@ class BmcClient:
         try:
             answer = self._accept(ROOT, await self._exchange("GET", ROOT))
         except (Malformed, RequestRefused, ForeignLink) as error:
-            if isinstance(error, RequestRefused) and error.answered == 401 and self._authorization:
-                answer = self._accept(ROOT, await self._exchange("GET", ROOT, headers=self._authorization))
+            if isinstance(error, RequestRefused) and error.answered == 401 and self._signed_in.headers:
+                answer = self._accept(ROOT, await self._exchange("GET", ROOT, headers=self._signed_in.headers))
             else:
                 raise NotRedfish(f"{self.host} answers, but not as a Redfish service: {error.sentence}") from error
         kind = answer.body.get("@odata.type")
@@ -151,6 +157,9 @@ class BmcClient:
             raise NotRedfish(f"{self.host} answers, but not as a Redfish service: /redfish/v1/ is not a service root.")
         self.root = answer.body
         return answer
+
+    async def _read_root(self) -> dict[str, Any]:
+        return (await self.service_root()).body
 
     async def get(self, uri: str, *, timeout: float | None = None) -> BmcResponse:
         """Return a resource; raises the BmcError that explains the failure."""
@@ -220,16 +229,16 @@ class BmcClient:
         A 401 means that nothing was changed, so a write may be repeated after it.
         """
         path = self.path(uri)
-        known = await self._signed_in()
+        known = await self._signed_in.ensure()
 
         async def attempt() -> RawResponse:
-            own = {**(headers or {}), **self._authorization}
+            own = {**(headers or {}), **self._signed_in.headers}
             return await self._exchange(method, path, headers=own, content=content, timeout=timeout)
 
         raw = await attempt()
         if raw.status != 401 or not self.signs_in or self._refusing.get(path, 0.0) > time.monotonic():
             return raw
-        await self._sign_in_again(known)
+        await self._signed_in.renew(known)
         raw = await attempt()
         if raw.status == 401:
             self._refusing[path] = time.monotonic() + REFUSAL_MEMORY_SECONDS
@@ -244,7 +253,7 @@ class BmcClient:
         content: bytes | None = None,
         timeout: float | None = None,
     ) -> RawResponse:
-        async with self._gate:
+        async with self._gate, self._access.request(self.host, timeout or self._timeout):
             raw = await self._transport.send(method, uri, headers=headers or {}, content=content, timeout=timeout)
             self.received += len(raw.body)
             return raw
@@ -253,16 +262,14 @@ class BmcClient:
     async def stream(
         self, uri: str, *, last_event_id: str = "", silence: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Open an event stream; it uses one of the four connections while it is open."""
-        known = await self._signed_in()
+        """Open an event stream; it is no request that the BMC works on, and counts as none while it is open."""
+        known = await self._signed_in.ensure()
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-cache"}
         if last_event_id:
             headers["Last-Event-ID"] = last_event_id
         for attempt in (1, 2):
-            async with (
-                self._gate,
-                self._transport.stream(uri, headers={**headers, **self._authorization}, silence=silence) as response,
-            ):
+            signed = {**headers, **self._signed_in.headers}
+            async with self._transport.stream(uri, headers=signed, silence=silence) as response:
                 if response.status == 200:
                     self.streams += 1
                     try:
@@ -274,73 +281,7 @@ class BmcClient:
             if raw.status != 401 or attempt == 2 or not self.signs_in:
                 self._accept(uri, raw)
                 raise RequestRefused(f"{self.host} opens no event stream.", answered=raw.status)
-            await self._sign_in_again(known)
-
-    async def _signed_in(self) -> int:
-        """Sign in if necessary; return the number of the current sign-in."""
-        if self._address.username and not self._authorization:
-            await self._sign_in_again(self._sign_ins)
-        return self._sign_ins
-
-    async def _sign_in_again(self, known: int) -> None:
-        """Sign in, unless another request did so since sign-in `known`."""
-        async with self._signing_in:
-            if self._sign_ins != known:
-                return
-            # Concurrent requests still use the old headers; they get a 401, and wait here.
-            self._session_uri = ""
-            try:
-                self._authorization = await self._sign_in()
-            except BmcError:
-                self._authorization = {}
-                raise
-            self._sign_ins += 1
-
-    async def _sign_in(self) -> dict[str, str]:
-        """Return the authentication headers: of a session, or Basic where the BMC creates none.
-
-        Real services answer the creation of a session with 401, 400, 404, 405 or 501 and yet accept Basic, so that only
-        the response to Basic shows whether the credentials are correct.
-        """
-        root = (await self.service_root()).body
-        sessions = text(root, "Links", "Sessions", "@odata.id") or "/redfish/v1/SessionService/Sessions"
-        credentials = {"UserName": self._address.username, "Password": self._address.password}
-        try:
-            raw = await self._exchange(
-                "POST",
-                self.path(sessions),
-                headers={"Content-Type": "application/json"},
-                content=msgspec.json.encode(credentials),
-            )
-        except ForeignLink:
-            raw = RawResponse(404, {}, b"")
-        token = raw.headers.get("X-Auth-Token")
-        if 200 <= raw.status < 300 and token:
-            self._session_uri = self._session_of(raw)
-            return {"X-Auth-Token": token}
-        return await self._basic(root)
-
-    def _session_of(self, raw: RawResponse) -> str:
-        """Return the new session's path, from Location or from its body; '' where neither has it."""
-        with contextlib.suppress(BmcError):
-            body = parse_json_object(raw.body, where=self.host)
-            uri = raw.headers.get("Location") or body.get("@odata.id")
-            return self.own_path(uri) if isinstance(uri, str) else ""
-        return ""
-
-    async def _basic(self, root: dict[str, Any]) -> dict[str, str]:
-        pair = f"{self._address.username}:{self._address.password}".encode()
-        headers = {"Authorization": "Basic " + base64.b64encode(pair).decode()}
-        for name in ("Managers", "Chassis", "Systems", "SessionService"):
-            uri = text(root, name, "@odata.id")
-            if not uri:
-                continue
-            with contextlib.suppress(ForeignLink):
-                raw = await self._exchange("GET", self.path(uri), headers=headers)
-                if raw.status == 401:
-                    raise SignInRefused(f"{self.host} refuses this name and password.", answered=401)
-                return headers
-        return headers
+            await self._signed_in.renew(known)
 
     def _accept(self, uri: str, raw: RawResponse) -> BmcResponse:
         """Return a decoded 2xx response; raises the error of any other status."""
@@ -406,7 +347,7 @@ class BmcClient:
 
 
 REQUEST_SECONDS = 10.0  # timeout of one request to the BMC
-CONNECTIONS_PER_OPERATION = 1  # of the BMC's four: the poller uses some, and an operation in the other drawer one
+CONNECTIONS_PER_OPERATION = 1  # of the two of a BMC's four that all but the poller share (fabric.inventory.access)
 OUTAGE_SECONDS = 60.0  # how long requests are retried while a BMC is unreachable
 MIN_RETRY_PAUSE = 0.2
 MAX_RETRY_PAUSE = 3.0

@@ -364,8 +364,8 @@ def read_slots(found: Iterable[CrawledResource], relations: ResourceRelations) -
 
 def are_other_places(one: str, other: str) -> bool:
     """Return whether two labels of one form have different numbers, as 'D1-S1' and 'D2-S1'."""
-    forms, numbers = zip(*(_split_label(label) for label in (one, other)), strict=True)
-    return forms[0] == forms[1] and numbers[0] != numbers[1]
+    (form, numbers), (other_form, other_numbers) = _split_label(one), _split_label(other)
+    return form == other_form and numbers != other_numbers
 
 
 def _split_label(label: str) -> tuple[str, list[str]]:

@@ -18,11 +18,12 @@ from core.errors import FalconWebError
 from core.failpoints import failpoint
 from core.language import gettext_noop
 from core.threads import run_in_thread, single_connection_thread
-from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient
+from fabric.bmc.client import REQUEST_SECONDS, BmcClient
 from fabric.execution.claims import OperationCancelledError, OperationClaim, host_claims_release
 from fabric.execution.part_steps import RESET_SECONDS
 from fabric.execution.proof import proof_end, proof_mark_unread
 from fabric.execution.steps import read_back, read_back_sentence, restore_on_host, run_steps
+from fabric.inventory.access import chassis_client
 from fabric.inventory.labels import redact_address
 from fabric.inventory.models import Chassis
 from fabric.operations.models import Operation
@@ -138,10 +139,10 @@ class _OperationRun:
     async def _bmc(self, timeout: float) -> AsyncIterator[BmcClient]:
         address = await run_in_thread(self.operation.chassis.address)
         known = await run_in_thread(_settle_seconds, self.operation)
-        async with BmcClient(
+        async with chassis_client(
+            self.operation.chassis,
             address,
             timeout=timeout,
-            at_a_time=CONNECTIONS_PER_OPERATION,
             before_write=self.claim.check_held,
             settle_seconds=known,
         ) as bmc:

@@ -14,10 +14,10 @@ from accounts.audit.services import attempt, target_of
 from accounts.models import User
 from core.errors import Conflict, Unavailable
 from core.language import _
-from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient
 from fabric.bmc.errors import BmcError, CompositionRefused
 from fabric.bmc.indicator import set_indicator
 from fabric.bmc.types import BmcAddress
+from fabric.inventory.access import chassis_client
 from fabric.inventory.models import Chassis, ManagedPart
 from fabric.signals import inventory_changed
 
@@ -47,7 +47,7 @@ def part_locate(*, person: User, part: ManagedPart, lit: bool) -> None:
         if not part.led_uri:
             raise Conflict(_("{name} has no location LED that its service switches.", name=name))
         try:
-            asyncio.run(_locate(chassis.address(), part.led_uri, lit=lit))
+            asyncio.run(_locate(chassis, chassis.address(), part.led_uri, lit=lit))
         except CompositionRefused as error:
             raise Conflict(
                 _("The LED of {name} was not switched. {sentence}", name=name, sentence=_(error.sentence))
@@ -64,9 +64,6 @@ def part_locate(*, person: User, part: ManagedPart, lit: bool) -> None:
             transaction.on_commit(partial(inventory_changed.send, Chassis, chassis_id=chassis.pk), robust=True)
 
 
-async def _locate(address: BmcAddress, uri: str, *, lit: bool) -> None:
-    async with (
-        asyncio.timeout(LOCATE_SECONDS),
-        BmcClient(address, timeout=REQUEST_SECONDS, at_a_time=CONNECTIONS_PER_OPERATION) as bmc,
-    ):
+async def _locate(chassis: Chassis, address: BmcAddress, uri: str, *, lit: bool) -> None:
+    async with asyncio.timeout(LOCATE_SECONDS), chassis_client(chassis, address) as bmc:
         await set_indicator(bmc, uri, lit=lit)

@@ -16,11 +16,11 @@ from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import Conflict, Forbidden, Unavailable
 from core.language import _
-from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient
 from fabric.bmc.composition import PortCounters, reset_port_counters
 from fabric.bmc.errors import BmcError, CompositionRefused
 from fabric.bmc.types import BmcAddress
-from fabric.inventory.models import Port
+from fabric.inventory.access import chassis_client
+from fabric.inventory.models import Chassis, Port
 from fabric.inventory.selectors import may_configure
 from fabric.signals import port_counters_reset
 
@@ -47,7 +47,7 @@ def port_reset_counters(*, person: User, port: Port) -> PortCounters:
         if not row.metrics_uri:
             raise Conflict(_("{name} counts no errors of this port.", name=chassis.name))
         try:
-            before, after = asyncio.run(_reset_counters(chassis.address(), row.metrics_uri))
+            before, after = asyncio.run(_reset_counters(chassis, chassis.address(), row.metrics_uri))
         except CompositionRefused as error:
             raise Conflict(
                 _("The counters of {name} were not reset. {sentence}", name=chassis.name, sentence=_(error.sentence))
@@ -71,9 +71,6 @@ def port_reset_counters(*, person: User, port: Port) -> PortCounters:
     return after
 
 
-async def _reset_counters(address: BmcAddress, metrics_uri: str) -> tuple[PortCounters, PortCounters]:
-    async with (
-        asyncio.timeout(RESET_SECONDS),
-        BmcClient(address, timeout=REQUEST_SECONDS, at_a_time=CONNECTIONS_PER_OPERATION) as bmc,
-    ):
+async def _reset_counters(chassis: Chassis, address: BmcAddress, metrics_uri: str) -> tuple[PortCounters, PortCounters]:
+    async with asyncio.timeout(RESET_SECONDS), chassis_client(chassis, address) as bmc:
         return await reset_port_counters(bmc, metrics_uri)

@@ -43,6 +43,7 @@ from fabric.bmc.errors import (
 from fabric.bmc.transport import client_tls, format_fingerprint, parse_fingerprint, parse_origin
 from fabric.bmc.types import BmcAddress, CertificateTrust
 from fabric.bmc.values import JsonObject, text
+from fabric.inventory.access import NO_REFUSAL, RequestSlots
 from fabric.inventory.locks import lock_chassis, lock_parts, lock_tenants
 from fabric.inventory.models import Chassis, Device, Host, HostPort
 from fabric.inventory.selectors import uuid_query
@@ -177,8 +178,10 @@ def chassis_edit(
             if row.url != before[0]:
                 _check_same_hardware(row, probe)
             row.set_password(secret)
-            row.last_error, row.last_error_at = "", None
-            changed |= {"url", "username", "ca_pem", "fingerprint", "password_encrypted", "last_error", "last_error_at"}
+            state = {"last_error": "", "last_error_at": None, "refused_at": None, **NO_REFUSAL}
+            for field, value in state.items():
+                setattr(row, field, value)
+            changed |= {"url", "username", "ca_pem", "fingerprint", "password_encrypted", *state}
         elif row.password_encrypted:
             # Saving re-encrypts the password with the newest key; a password without a key must not prevent a rename.
             renewed = credentials.reencrypt(row.password_encrypted)
@@ -190,7 +193,7 @@ def chassis_edit(
                 _save(row, fields=changed)
                 transaction.on_commit(lambda: inventory_changed.send(Chassis, chassis_id=row.pk), robust=True)
             act.target, act.after = target_of(row), _audit_values(row) | {"password given anew": password is not None}
-        shown = sorted(changed - {"last_error", "last_error_at"})
+        shown = sorted(changed - {"last_error", "last_error_at", "refused_at", *NO_REFUSAL})
         logger.info("%s edited chassis %s (%s): %s", person.get_username(), row.name, row.url, ", ".join(shown))
         return row
 
@@ -250,7 +253,11 @@ def chassis_remove(*, person: User, chassis: Chassis) -> None:
 
 
 async def _read_service_identity(address: BmcAddress) -> ServiceIdentity:
-    async with asyncio.timeout(PROBE_SECONDS), BmcClient(address, timeout=REQUEST_SECONDS, at_a_time=1) as bmc:
+    access = RequestSlots(address.url)
+    async with (
+        asyncio.timeout(PROBE_SECONDS),
+        BmcClient(address, timeout=REQUEST_SECONDS, at_a_time=1, access=access) as bmc,
+    ):
         root = (await bmc.service_root()).body
         await _check_account(bmc, root)
     return ServiceIdentity(

@@ -20,7 +20,7 @@ from core.errors import Conflict, Invalid, Unavailable
 from core.forms import add_service_errors
 from core.language import _, gettext_noop
 from core.local_pages import next_page
-from fabric.inventory import locate, services
+from fabric.inventory import access, locate, services
 from fabric.inventory.forms import ChassisForm
 from fabric.inventory.models import Chassis, Device, Host, HostPort, ManagedPart
 
@@ -113,6 +113,20 @@ def _locate(request: HttpRequest, row: ManagedPart) -> None:
     else:
         done = _("The location LED of {name} is on.", name=row.label)
         messages.success(request, done if lit else _("The location LED of {name} is off.", name=row.label))
+
+
+@require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_SIGN_IN, section=None)
+def chassis_sign_in(request: HttpRequest, pk: int) -> HttpResponse:
+    """Have the stored password of a chassis tried now."""
+    row: Chassis = row_or_404(Chassis.objects.all(), pk, "chassis")
+    try:
+        access.sign_in_retry(person=person_of(request), chassis=row)
+    except Conflict as error:
+        messages.error(request, error.sentence)
+    else:
+        messages.success(request, _("The password of {name} is tried now.", name=row.name))
+    return redirect("fabric:chassis", pk=pk)
 
 
 @never_cache

@@ -15,10 +15,11 @@ from django.utils import timezone
 
 from core.database import fit_columns, lock_rows
 from core.threads import run_in_thread
-from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient, retry_while_unreachable
+from fabric.bmc.client import BmcClient, retry_while_unreachable
 from fabric.bmc.composition import read_cabled_host, read_drawer_mode, read_link, read_zones
 from fabric.bmc.types import Dialect, DrawerMode, PortLink
 from fabric.history.services import attachments_record
+from fabric.inventory.access import chassis_client
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port
 from fabric.inventory.rules import host_identity
 from fabric.operations.models import Operation
@@ -37,7 +38,7 @@ async def refresh_allocation(chassis: Chassis, desired: DesiredState) -> None:
     zones = await run_in_thread(lambda: list(HostPort.objects.filter(chassis=chassis, missing_since=None)))
     drawers = await run_in_thread(lambda: list(Drawer.objects.filter(chassis=chassis, missing_since=None)))
     ports = await run_in_thread(lambda: list(Port.objects.filter(chassis=chassis, pk__in=desired.settings)))
-    async with BmcClient(address, timeout=REQUEST_SECONDS, at_a_time=CONNECTIONS_PER_OPERATION) as bmc:
+    async with chassis_client(chassis, address) as bmc:
         held = await retry_while_unreachable(partial(read_zones, bmc, [row.uri for row in zones], dialect))
         found = {member: uri for uri, zone in held.items() for member in zone.members}
         for drawer in drawers:

@@ -125,6 +125,8 @@ class ChassisView:
     monitored_only: bool
     enabled: bool
     last_error: str
+    refused_at: datetime | None  # for administrators: since when the stored password is refused
+    next_sign_in_at: datetime | None
     inventory_at: datetime | None
     drawers: tuple[DrawerView, ...]
     host_ports: tuple[HostPortView, ...]

@@ -141,6 +141,8 @@ def fabric_view(
             last_error=row.last_error
             if person.is_administrator or not row.last_error
             else _("This chassis is not answering."),
+            refused_at=row.refused_at if person.is_administrator else None,
+            next_sign_in_at=row.next_sign_in_at if person.is_administrator else None,
             inventory_at=row.inventory_at,
             drawers=_drawers(row, drawers[row.pk], switches, slots, notes),
             host_ports=tuple(host_ports[row.pk]),

@@ -16,7 +16,7 @@ from django.dispatch import receiver
 
 from accounts.models import Tenant, User
 from accounts.sign_in.services import sessions_ended
-from fabric.signals import access_changed, inventory_changed, operation_changed, plan_changed
+from fabric.signals import access_changed, inventory_changed, operation_changed, plan_changed, sign_in_due
 from telemetry.live.frames import ACCESS_CHANNEL, REFRESH_CHANNEL
 
 logger = logging.getLogger(__name__)
@@ -43,6 +43,12 @@ def publish_operation_changed(operation: Any, **kwargs: Any) -> None:
     publish_chassis_changed(operation.chassis_id)
     if not operation.is_open:
         _publish(REFRESH_CHANNEL, str(operation.chassis_id), "the poller was not notified of an operation")
+
+
+@receiver(sign_in_due)
+def publish_sign_in_due(chassis_id: int, **kwargs: Any) -> None:
+    """Have the poller of a chassis that does not answer try again at once."""
+    _publish(REFRESH_CHANNEL, str(chassis_id), "the poller was not told to try again")
 
 
 @receiver(plan_changed)

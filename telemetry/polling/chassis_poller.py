@@ -27,6 +27,7 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.readings import ReadingPlan, ResourcePlan, plan_readings
 from fabric.bmc.types import Inventory
 from fabric.bmc.walk_turns import WalkTurns
+from fabric.inventory.access import poller_client
 from fabric.inventory.models import Chassis
 from fabric.inventory.progress import reading_limit_record
 from fabric.inventory.sync import inventory_mark_unreachable
@@ -37,15 +38,12 @@ from telemetry.links.watch import LinkWatch
 from telemetry.live.catalogue import ReadingContext, ReadingSubscriber, Sample, SeriesCatalogue
 from telemetry.live.frames import Frame, FrameOutbox, FrameUpdate, set_catalogue
 from telemetry.polling.event_listener import EventListener
-from telemetry.polling.mirror import InventoryMirror, UnitTracker
+from telemetry.polling.mirror import InventoryMirror, UnitTracker, wait_for_event
 from telemetry.store.recorder import ReadingRecorder
 
 logger = logging.getLogger(__name__)
 
 RETRY_DELAYS = (1.0, 2.0, 4.0, 8.0, 15.0)
-# Of the BMC's four concurrent requests: a reading, one request of the inventory, and the event stream, which is open
-# but idle. Operations take one each, one operation a drawer (fabric.execution.services).
-BMC_REQUESTS = 3
 
 
 @dataclass(frozen=True)
@@ -80,6 +78,12 @@ class ChassisPoller:
         self._beats = PollStatistics(pk)
         self._changed: dict[str, float] = {}  # sensors, see InventoryMirror
         self.refresh_requested = asyncio.Event()  # set when the inventory may have changed
+        self._retry_requested = asyncio.Event()
+
+    def request_refresh(self) -> None:
+        """Have the inventory refreshed, or a BMC that does not answer tried again, at once."""
+        self.refresh_requested.set()
+        self._retry_requested.set()
 
     async def run(self) -> None:
         """Poll until cancelled, or until the chassis is removed."""
@@ -95,7 +99,7 @@ class ChassisPoller:
         while True:
             try:
                 chassis = await run_in_thread(Chassis.objects.get, pk=self._pk)
-                async with BmcClient(await run_in_thread(chassis.address), at_a_time=BMC_REQUESTS) as bmc:
+                async with poller_client(chassis, await run_in_thread(chassis.address)) as bmc:
                     await self._follow(chassis, bmc)
             except Chassis.DoesNotExist:
                 return
@@ -110,7 +114,8 @@ class ChassisPoller:
                 logger.exception("chassis %s", self._pk)
                 sentence = gettext_noop("Its responses are invalid; the log of the worker has the reason.")
                 await self._record_failure(sentence)
-            await asyncio.sleep(RETRY_DELAYS[min(self._failures, len(RETRY_DELAYS) - 1)])
+            self._retry_requested.clear()
+            await wait_for_event(self._retry_requested, RETRY_DELAYS[min(self._failures, len(RETRY_DELAYS) - 1)])
             self._failures += 1
 
     async def _record_failure(self, sentence: str) -> None:

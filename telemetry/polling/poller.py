@@ -156,7 +156,7 @@ class Poller:
                         number = message["data"]
                         poller = self._pollers.get(int(number) if message["type"] == "message" else 0)
                         if poller is not None:
-                            poller.refresh_requested.set()
+                            poller.request_refresh()
             except (redis.RedisError, OSError, ValueError) as error:
                 logger.warning("ends of operations are not received: %s", error)
             await asyncio.sleep(STREAM_PAUSE)

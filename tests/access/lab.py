@@ -347,6 +347,7 @@ def make_lab() -> Lab:
             "chassis_locate",
             "chassis_remove",
             "chassis_settings",
+            "chassis_sign_in",
         )
     }
     bmc = ManagedPart.objects.create(chassis=chassis, uri="/m", name="BMC of falcon", kind="bmc", version="1")

@@ -137,8 +137,9 @@ def legacy_slots(*labels: str) -> dict[str, Any]:
 
 async def test_slots_of_two_drawers_in_one_list_are_told_apart_by_their_labels() -> None:
     path = f"{ROOT}/Chassis/falcon"
+    gpu = f"{path}/PCIeDevices/gpu1"
     device = {
-        "@odata.id": f"{path}/PCIeDevices/gpu1", "@odata.type": "#PCIeDevice.v1_9_0.PCIeDevice", "Id": "gpu1",
+        "@odata.id": gpu, "@odata.type": "#PCIeDevice.v1_9_0.PCIeDevice", "Id": "gpu1",
         "Name": "GPU", "Slot": {"Location": {"PartLocation": {"ServiceLabel": "D1-S1"}}},
         "Links": {"Chassis": [{"@odata.id": path}]},
     }  # fmt: skip
@@ -148,8 +149,8 @@ async def test_slots_of_two_drawers_in_one_list_are_told_apart_by_their_labels()
         path: chassis(
             path, PCIeDevices={"@odata.id": f"{path}/PCIeDevices"}, PCIeSlots={"@odata.id": f"{path}/PCIeSlots"}
         ),
-        f"{path}/PCIeDevices": collection(f"{path}/PCIeDevices", "PCIeDevice", device["@odata.id"]),
-        device["@odata.id"]: device,
+        f"{path}/PCIeDevices": collection(f"{path}/PCIeDevices", "PCIeDevice", gpu),
+        gpu: device,
         f"{path}/PCIeSlots": legacy_slots("D1-S1", "D1-S2", "D2-S1", "D2-S3"),
     }
     with NonsenseServer(routes) as server:

@@ -27,6 +27,7 @@ from fabric.bmc.errors import (
 from fabric.bmc.gaps import ProfileGap
 from fabric.bmc.interoperability import FABRIC_PROFILE, InteropProfile, ProfileError, read_profile
 from fabric.bmc.types import BmcAddress, CertificateTrust, Inventory, InventoryProblem
+from fabric.inventory.access import RequestSlots
 from fabric.inventory.gaps import gap_groups, gap_sentence
 
 OK, USAGE, UNREACHABLE, REFUSED, NOT_REDFISH, CERTIFICATE, OTHER = 0, 2, 3, 4, 5, 6, 7
@@ -195,7 +196,7 @@ def read_password(file: Path | None) -> str:
 
 async def take_inventory(address: BmcAddress, timeout: float, profile: InteropProfile | None) -> Inventory:
     """Return the inventory of a whole service; raises BmcError."""
-    async with BmcClient(address, timeout=timeout) as bmc:
+    async with BmcClient(address, timeout=timeout, access=RequestSlots(address.url)) as bmc:
         return await discover(bmc, everything=True, profile=profile)
 
 

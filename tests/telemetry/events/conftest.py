@@ -19,11 +19,11 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import discover
 from fabric.bmc.events import parse_timestamp
 from fabric.bmc.types import Inventory
+from fabric.inventory.access import POLLER_REQUESTS
 from fabric.inventory.models import Chassis
 from fabric.inventory.sync import inventory_apply
 from falconweb.testing.processes import SimulatorProcess
 from telemetry.events.models import Event
-from telemetry.polling.chassis_poller import BMC_REQUESTS
 from telemetry.polling.event_listener import EventListener
 from tests.fabric.disorder import database_url
 from tests.waiting import Pauses, wait_for
@@ -90,7 +90,7 @@ def listening_to(chassis: Chassis, inventory: Inventory) -> Iterator[None]:
     listeners: list[Listener] = []
 
     async def main() -> None:
-        async with BmcClient(chassis.address(), at_a_time=BMC_REQUESTS) as bmc:
+        async with BmcClient(chassis.address(), at_a_time=POLLER_REQUESTS) as bmc:
             await bmc.service_root()
             refresh_requested = asyncio.Event()
             task = asyncio.create_task(EventListener(chassis.pk, bmc, inventory, refresh_requested).run())

@@ -83,9 +83,7 @@ class Mirrored:
 async def mirrored(chassis: Chassis, changed: dict[str, float] | None = None) -> AsyncIterator[Mirrored]:
     refresh_requested = asyncio.Event()
     async with BmcClient(await sync_to_async(chassis.address)(), at_a_time=3) as bmc:
-        mirror = InventoryMirror(
-            chassis, bmc, WalkTurns(), refresh_requested, {} if changed is None else changed
-        )
+        mirror = InventoryMirror(chassis, bmc, WalkTurns(), refresh_requested, {} if changed is None else changed)
         yield Mirrored(mirror, refresh_requested, await mirror.walk())
 
 

@@ -85,7 +85,7 @@ def test_an_event_brings_the_mirror_up_to_date_at_once(
 def test_the_client_never_takes_more_than_its_places(chassis: Chassis, simulator: SimulatorProcess) -> None:
     with polling():
         next(frames(chassis, PATIENCE))
-        assert max(simulator.state()["max_in_flight"].values()) <= 3
+        assert max(simulator.state()["max_in_flight"].values()) <= 2
 
 
 def test_another_worker_takes_over_within_the_lease_and_nobody_polls_twice(chassis: Chassis) -> None:

@@ -1,0 +1,221 @@
+"""What all processes of a site share of one BMC: when a password is tried again, and its concurrent requests.
+
+The poller of a chassis, of which there is one, has POLLER_REQUESTS of the BMC's four to itself, and asks nobody. All
+others (operations, commands, pages) share SHARED_REQUESTS by keys of Redis, one a request under way:
+
+    bmc:<digest of the origin>:<number>   a random token; expires by itself where its process was killed
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+import redis
+import redis.asyncio
+from django.conf import settings
+from django.db import DatabaseError, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from accounts.access import require_administrator
+from accounts.audit.actions import Action
+from accounts.audit.services import audited, target_of
+from accounts.models import User
+from core.errors import Conflict
+from core.language import _
+from core.threads import run_in_thread
+from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient
+from fabric.bmc.errors import SignInRefused, TimedOut
+from fabric.bmc.sign_in import SharedAccess
+from fabric.bmc.transport import MAX_CONNECTIONS
+from fabric.bmc.types import BmcAddress
+from fabric.inventory.models import Chassis
+from fabric.signals import sign_in_due
+
+logger = logging.getLogger(__name__)
+
+# Within the quarter of an hour in which many BMCs count refusals, fewer than the five that lock an account.
+FIRST_RETRY = timedelta(minutes=5)
+MAX_RETRY = timedelta(hours=6)
+POLLER_REQUESTS = 2  # a reading, and one request of the inventory
+SHARED_REQUESTS = MAX_CONNECTIONS - POLLER_REQUESTS
+SLOT_PAUSE = 0.05  # s between looks for a free one
+MAX_SLOT_WAIT = 60.0
+SLOT_MARGIN = 5.0  # s beyond the timeout of a request, for its process to say that it has ended
+
+# Takes a free key. One that never expires, or later than it may, was written by somebody else.
+TAKE_SCRIPT = """
+for _, key in ipairs(KEYS) do
+  local left = redis.call('PTTL', key)
+  if left == -1 or left > tonumber(ARGV[3]) then redis.call('PEXPIRE', key, ARGV[3]) end
+  if redis.call('SET', key, ARGV[1], 'NX', 'PX', ARGV[2]) then return key end
+end
+return false
+"""
+GIVE_SCRIPT = "if redis.pcall('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
+LONGEST_SLOT = 120.0  # s
+REDIS_SECONDS = 3.0
+# The state of a password that was not refused yet, or is to be tried anew; since when it was refused is another matter.
+NO_REFUSAL: dict[str, Any] = {"next_sign_in_at": None, "refusals": 0, "uses_basic": False}
+
+
+class RequestSlots(SharedAccess):
+    """The concurrent requests of one BMC that all processes but its poller share; without Redis nobody waits."""
+
+    def __init__(self, url: str) -> None:
+        digest = hashlib.blake2b(url.casefold().encode(), digest_size=8).hexdigest()
+        self._keys = [f"bmc:{digest}:{number}" for number in range(SHARED_REQUESTS)]
+        self._client: redis.asyncio.Redis | None = None
+        self._counts = True
+
+    @asynccontextmanager
+    async def request(self, host: str, seconds: float) -> AsyncIterator[None]:
+        """Hold one of them for at most so many s; raises TimedOut where none gets free within MAX_SLOT_WAIT."""
+        token = secrets.token_hex(8)
+        key = await self._take(token, min(seconds + SLOT_MARGIN, LONGEST_SLOT), host)
+        try:
+            yield
+        finally:
+            if key:
+                await self._ask(GIVE_SCRIPT, 1, key, token)
+
+    async def _take(self, token: str, seconds: float, host: str) -> str:
+        end = asyncio.get_running_loop().time() + MAX_SLOT_WAIT
+        milliseconds = (round(one * 1000) for one in (seconds, LONGEST_SLOT))
+        arguments = (*self._keys, token, *milliseconds)
+        while self._counts:
+            taken = await self._ask(TAKE_SCRIPT, len(self._keys), *arguments)
+            if isinstance(taken, bytes):
+                return taken.decode()
+            if asyncio.get_running_loop().time() > end:
+                raise TimedOut(f"{host} is busy with other requests of this site.")
+            await asyncio.sleep(SLOT_PAUSE)
+        return ""
+
+    async def _ask(self, script: str, count: int, *arguments: object) -> Any:
+        if self._client is None:
+            self._client = redis.asyncio.Redis.from_url(
+                settings.REDIS_URL, socket_timeout=REDIS_SECONDS, socket_connect_timeout=REDIS_SECONDS
+            )
+        try:
+            answer: Awaitable[Any] = self._client.eval(script, count, *arguments)  # type: ignore[assignment,arg-type]
+            return await answer
+        except (redis.RedisError, OSError) as error:
+            logger.info("requests to a BMC are not counted: %r", error)
+            self._counts = False  # for as long as this client lives
+            return None
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+
+class ChassisAccess(RequestSlots):
+    """What the site's clients of one chassis share; that of the poller takes no requests of the others."""
+
+    def __init__(self, chassis: Chassis, *, is_poller: bool = False) -> None:
+        super().__init__(chassis.url)
+        self._chassis = chassis.pk
+        self._stored = {name: getattr(chassis, name) for name in ("url", "username", "password_encrypted")}
+        self._counts = not is_poller
+
+    async def begin_sign_in(self, host: str) -> tuple[bool, bool]:
+        """Return whether to try a session, and Basic; raises SignInRefused while no try is due.
+
+        Basic is tried once for an address and a password, unless it is what this BMC is signed in with.
+        """
+        try:
+            found: tuple[bool, bool] = await run_in_thread(_begin_sign_in, self._chassis, self._stored, host)
+        except DatabaseError as error:
+            logger.warning("refused passwords of chassis %s are not known: %s", self._chassis, error)
+            return True, True
+        return found
+
+    async def end_sign_in(self, *, accepted: bool, by_basic: bool = False) -> None:
+        """Store the result of a try."""
+        try:
+            await run_in_thread(_end_sign_in, self._chassis, self._stored, accepted=accepted, by_basic=by_basic)
+        except DatabaseError as error:
+            logger.warning("the sign-in at chassis %s was not stored: %s", self._chassis, error)
+
+
+def chassis_client(
+    chassis: Chassis,
+    address: BmcAddress,
+    *,
+    timeout: float = REQUEST_SECONDS,
+    before_write: Callable[[], Awaitable[None]] | None = None,
+    settle_seconds: float | None = None,
+) -> BmcClient:
+    """Return a client of a chassis, at its `address` with the password, for one request at a time; see BmcClient."""
+    return BmcClient(
+        address,
+        timeout=timeout,
+        at_a_time=CONNECTIONS_PER_OPERATION,
+        before_write=before_write,
+        settle_seconds=settle_seconds,
+        access=ChassisAccess(chassis),
+    )
+
+
+def poller_client(chassis: Chassis, address: BmcAddress) -> BmcClient:
+    """Return the client of the one poller of a chassis."""
+    return BmcClient(address, at_a_time=POLLER_REQUESTS, access=ChassisAccess(chassis, is_poller=True))
+
+
+def retry_delay(refusals: int) -> timedelta:
+    """Return the time until a password is tried again after so many refusals in a row."""
+    doubled: int = 2 ** max(0, min(refusals - 1, 10))
+    return min(FIRST_RETRY * doubled, MAX_RETRY)
+
+
+def _begin_sign_in(pk: int, stored: dict[str, str], host: str) -> tuple[bool, bool]:
+    rows = Chassis.objects.filter(pk=pk)
+    found = rows.values(*stored, "next_sign_in_at", "refusals", "uses_basic").first()
+    if found is None:
+        return True, True
+    if any(found[name] != value for name, value in stored.items()):
+        raise SignInRefused(f"The stored address or password of {host} was changed meanwhile.", answered=401)
+    due: datetime | None = found["next_sign_in_at"]
+    if due is not None:
+        now = timezone.now()
+        # One process takes the turn.
+        if now < due or not rows.filter(next_sign_in_at=due).update(
+            next_sign_in_at=now + retry_delay(found["refusals"])
+        ):
+            raise SignInRefused(f"{host} refuses this name and password.", answered=401)
+    uses_basic: bool = found["uses_basic"]
+    return not uses_basic, uses_basic or not found["refusals"]
+
+
+def _end_sign_in(pk: int, stored: dict[str, str], *, accepted: bool, by_basic: bool) -> None:
+    rows = Chassis.objects.filter(pk=pk, **stored)  # an edit meanwhile has begun anew
+    if accepted:
+        known = Q(refused_at=None, next_sign_in_at=None, refusals=0, uses_basic=by_basic)
+        if rows.exclude(known).exists():
+            rows.update(refused_at=None, next_sign_in_at=None, refusals=0, uses_basic=by_basic)
+        return
+    with transaction.atomic():
+        for row in rows.select_for_update():
+            row.refusals += 1
+            row.refused_at = row.refused_at or timezone.now()
+            row.next_sign_in_at = timezone.now() + retry_delay(row.refusals)
+            row.save(update_fields=["refusals", "refused_at", "next_sign_in_at"])
+
+
+def sign_in_retry(*, person: User, chassis: Chassis) -> None:
+    """Have the stored password of a chassis tried now, for administrators; raises Conflict where it is not polled."""
+    with audited(Action.CHASSIS_SIGN_IN, actor=person, target=target_of(chassis)):
+        require_administrator(person)
+        if not chassis.enabled:
+            raise Conflict(_("{name} is not polled: nothing is sent to it.", name=chassis.name))
+        Chassis.objects.filter(pk=chassis.pk).update(**NO_REFUSAL)
+        transaction.on_commit(lambda: sign_in_due.send(Chassis, chassis_id=chassis.pk), robust=True)
