@@ -62,6 +62,7 @@ return false
 GIVE_SCRIPT = "if redis.pcall('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
 LONGEST_SLOT = 120.0  # s
 REDIS_SECONDS = 3.0
+PROBE_REQUEST_SECONDS = 5.0  # somebody waits for it
 # The state of a password that was not refused yet, or is to be tried anew; since when it was refused is another matter.
 NO_REFUSAL: dict[str, Any] = {"next_sign_in_at": None, "refusals": 0, "uses_basic": False}
 
@@ -164,6 +165,11 @@ def chassis_client(
         settle_seconds=settle_seconds,
         access=ChassisAccess(chassis),
     )
+
+
+def probe_client(address: BmcAddress) -> BmcClient:
+    """Return a client of an address that is not, or not yet, that of a chassis."""
+    return BmcClient(address, timeout=PROBE_REQUEST_SECONDS, at_a_time=1, access=RequestSlots(address.url))
 
 
 def poller_client(chassis: Chassis, address: BmcAddress) -> BmcClient:

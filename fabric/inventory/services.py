@@ -43,7 +43,7 @@ from fabric.bmc.errors import (
 from fabric.bmc.transport import client_tls, format_fingerprint, parse_fingerprint, parse_origin
 from fabric.bmc.types import BmcAddress, CertificateTrust
 from fabric.bmc.values import JsonObject, text
-from fabric.inventory.access import NO_REFUSAL, RequestSlots
+from fabric.inventory.access import NO_REFUSAL, probe_client
 from fabric.inventory.locks import lock_chassis, lock_parts, lock_tenants
 from fabric.inventory.models import Chassis, Device, Host, HostPort
 from fabric.inventory.selectors import uuid_query
@@ -51,7 +51,6 @@ from fabric.signals import access_changed, chassis_removing, inventory_changed
 
 logger = logging.getLogger(__name__)
 
-REQUEST_SECONDS = 5.0
 PROBE_SECONDS = 15.0
 NOT_A_URL = gettext_noop("The address is not a URL such as https://10.0.0.5 or https://bmc.example:8443.")
 TRUST_HINT = gettext_noop("Give its CA, or compare its fingerprint and accept it.")
@@ -179,8 +178,7 @@ def chassis_edit(
                 _check_same_hardware(row, probe)
             row.set_password(secret)
             state = {"last_error": "", "last_error_at": None, "refused_at": None, **NO_REFUSAL}
-            for field, value in state.items():
-                setattr(row, field, value)
+            vars(row).update(state)
             changed |= {"url", "username", "ca_pem", "fingerprint", "password_encrypted", *state}
         elif row.password_encrypted:
             # Saving re-encrypts the password with the newest key; a password without a key must not prevent a rename.
@@ -253,11 +251,7 @@ def chassis_remove(*, person: User, chassis: Chassis) -> None:
 
 
 async def _read_service_identity(address: BmcAddress) -> ServiceIdentity:
-    access = RequestSlots(address.url)
-    async with (
-        asyncio.timeout(PROBE_SECONDS),
-        BmcClient(address, timeout=REQUEST_SECONDS, at_a_time=1, access=access) as bmc,
-    ):
+    async with asyncio.timeout(PROBE_SECONDS), probe_client(address) as bmc:
         root = (await bmc.service_root()).body
         await _check_account(bmc, root)
     return ServiceIdentity(
