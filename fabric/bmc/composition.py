@@ -20,9 +20,10 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.dialects import AttachmentDialect, HeldZone, dialect_of
 from fabric.bmc.errors import BmcError, CompositionRefused, RequestRefused, ServerFault, TaskFailed, ZoneChanged
 from fabric.bmc.hardware import drawer_mode
+from fabric.bmc.port_links import PortLink
 from fabric.bmc.resources import read_resources
 from fabric.bmc.settling import settle
-from fabric.bmc.types import Dialect, DrawerMode, PortLink, RedfishSystem
+from fabric.bmc.types import Dialect, DrawerMode, RedfishSystem
 from fabric.bmc.values import (
     JsonObject,
     corrected_link_speed,

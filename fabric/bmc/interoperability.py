@@ -30,7 +30,7 @@ MAX_PROFILE_BYTES = 4 * 2**20
 UNWALKED_TYPES = re.compile(
     "AccountService|ActionInfo|Assembly|Bios|Certificate|ComponentIntegrity|JsonSchemaFile|Key|License|LogEntry|"
     "ManagerAccount|MessageRegistry|MetricDefinition|MetricReportDefinition|Role|SecureBoot|Session|EventDestination|"
-    "SoftwareInventory|Task|Triggers|UpdateService|VirtualMedia"
+    "Task|Triggers|VirtualMedia"
 )
 
 

@@ -452,9 +452,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     managed_parts: tuple[RedfishManagedPart, ...] = ()
     update_service: RedfishUpdateService | None = None
     problems: tuple[InventoryProblem, ...] = ()
-    gaps: tuple[
-        ProfileGap, ...
-    ] = ()  # what the service lacks of a profile, FalconWeb's own unless another was asked for
+    gaps: tuple[ProfileGap, ...] = ()  # what the service lacks of a profile
 
 
 class RedfishEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -471,20 +469,6 @@ class RedfishEvent(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""  # where that request came from
     entry_uri: str = ""  # of the log entry, '' where a record of a stream names none
     stream_id: str = ""  # the Last-Event-ID to resume after this event; '' in a log
-
-
-class PortLink(msgspec.Struct, frozen=True, kw_only=True):
-    """The present link and configuration of a port, read back."""
-
-    port_uri: str
-    status: str
-    active_width: int | None
-    width: int | None
-    speed_gbps: float | None
-    max_speed_gbps: float | None
-    configured_width: int | None = None  # the configured maximum of lanes
-    port_type: str = ""  # UpstreamPort, DownstreamPort, UnconfiguredPort; '' where the BMC has no types
-    link_state: str = ""  # requested: Enabled, Disabled
 
 
 class CertificateTrust(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fabric.bmc import types as wire
-from fabric.bmc.types import PortLink
+from fabric.bmc.port_links import PortLink
 from fabric.bmc.values import LANE_GBPS, is_uuid_set
 
 # Services report the raw rate, or the rate after encoding (0.8 of it for Gen1 and Gen2, 0.985 after); the next lower

@@ -17,7 +17,8 @@ from core.database import fit_columns, lock_rows
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient, retry_while_unreachable
 from fabric.bmc.composition import read_cabled_host, read_drawer_mode, read_link, read_zones
-from fabric.bmc.types import Dialect, DrawerMode, PortLink
+from fabric.bmc.port_links import PortLink
+from fabric.bmc.types import Dialect, DrawerMode
 from fabric.history.services import attachments_record
 from fabric.inventory.access import chassis_client
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port

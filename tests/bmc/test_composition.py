@@ -12,7 +12,8 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, detach, read_link, read_zone, set_drawer_mode
 from fabric.bmc.discovery import Discovery, discover
 from fabric.bmc.errors import BmcError, CompositionRefused, RequestRefused, ZoneChanged
-from fabric.bmc.types import Dialect, DrawerMode, PortLink
+from fabric.bmc.port_links import PortLink
+from fabric.bmc.types import Dialect, DrawerMode
 from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned
 from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply

@@ -11,7 +11,8 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, configure_port, detach, read_link, read_zone
 from fabric.bmc.discovery import discover
 from fabric.bmc.errors import CompositionRefused, RequestRefused, ZoneChanged
-from fabric.bmc.types import Dialect, PortLink
+from fabric.bmc.port_links import PortLink
+from fabric.bmc.types import Dialect
 from fabric.inventory.rules import describe_link, is_link_degraded
 from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned

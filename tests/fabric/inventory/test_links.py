@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fabric.bmc.types import PortLink
+from fabric.bmc.port_links import PortLink
 from fabric.inventory.rules import describe_link, is_link_degraded
 
 
