@@ -20,7 +20,7 @@ from simulator.errors import (
 )
 from simulator.faults import FaultRequest
 from simulator.odata import V1, Body, identity, link, references
-from simulator.resources.manager import BMC
+from simulator.resources.network import BMC
 from simulator.resources.services import task_accepted
 from simulator.service import Falcon
 from simulator.state import SWITCHES
@@ -99,6 +99,7 @@ def _software(falcon: Falcon, uri: str, part: str) -> Body:
         **identity(uri, "SoftwareInventory", f"Firmware of {name}"),
         "Version": falcon.state.version(name),
         "Updateable": True,
+        "WriteProtected": False,
         "Status": {"State": "Enabled", "Health": "OK"},
         **references(RelatedItem=[part]),
     }

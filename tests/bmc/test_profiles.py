@@ -171,7 +171,7 @@ def test_each_reason_and_purpose_of_the_own_profile_can_be_translated() -> None:
 
 
 def test_a_page_shows_what_is_mandatory_first_and_purposes_without_gaps() -> None:
-    gaps = [
+    gaps: list[dict[str, Any]] = [
         {"purpose": "Health", "resource": "Port", "property": "LinkState", "is_recommended": True},
         {"purpose": "Health", "resource": "Port", "property": "LinkStatus", "reason": "It says whether a link is up."},
         {"purpose": "Composing", "kind": "way", "reason": "It has no zones."},
