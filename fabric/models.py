@@ -2,9 +2,10 @@
 
 from fabric.agents import models as agents
 from fabric.drift import models as drift
+from fabric.failures import models as failures
 from fabric.history import models as history
 from fabric.inventory import models as inventory
 from fabric.leases import models as leases
 from fabric.operations import models as operations
 
-__all__ = ["agents", "drift", "history", "inventory", "leases", "operations"]
+__all__ = ["agents", "drift", "failures", "history", "inventory", "leases", "operations"]

@@ -12,6 +12,7 @@ from core.failpoints import failpoint
 from fabric.agents.inbox import start_inbox, stop_inbox
 from fabric.agents.services import answers_delete_expired
 from fabric.execution.services import execute, next_operation, runnable_operations
+from fabric.failures.services import failures_process
 from fabric.leases.lifecycle import leases_process
 from fabric.plans.jobs import idle_plans, plan_advance, plan_id_of
 
@@ -47,6 +48,12 @@ def recover_operations() -> None:
 def tend_leases() -> None:
     """Start, warn of and end due leases, and send their e-mails."""
     leases_process()
+
+
+@shared_task(name="fabric.tend_failures")
+def tend_failures() -> None:
+    """Propose or begin replacements of failed devices, and conclude those that have ended."""
+    failures_process()
 
 
 @shared_task(name="fabric.forget_answers")

@@ -8,6 +8,7 @@ from fabric.agents import views as agents_views
 from fabric.allocation import views as allocation_views
 from fabric.compose import views as compose_views
 from fabric.drift import views as drift_views
+from fabric.failures import views as failures_views
 from fabric.history import views as history_views
 from fabric.inventory import views as inventory_views
 from fabric.leases import views as leases_views
@@ -50,6 +51,11 @@ urlpatterns = [
     path("drift/<int:pk>/", drift_views.drift, name="drift"),
     path("drift/acceptance/", drift_views.drift_accept, name="drift_accept"),
     path("drift/re-application/", drift_views.drift_reapply, name="drift_reapply"),
+    path("failures/", failures_views.failures, name="failures"),
+    path("failures/policy/", failures_views.failure_policy, name="failure_policy"),
+    path("failures/<int:pk>/", failures_views.failure, name="failure"),
+    path("failures/<int:pk>/replacement/", failures_views.failure_replace, name="failure_replace"),
+    path("failures/<int:pk>/keeping/", failures_views.failure_keep, name="failure_keep"),
     path("slots/<int:pk>/history/", history_views.history, {"kind": "slot"}, name="slot_history"),
     path("slots/<int:pk>/history.csv", history_views.history_csv, {"kind": "slot"}, name="slot_history_csv"),
     path("devices/<int:pk>/history/", history_views.history, {"kind": "device"}, name="device_history"),

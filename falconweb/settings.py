@@ -294,6 +294,7 @@ CELERY_BEAT_SCHEDULE = {
     "forget answers": {"task": "fabric.forget_answers", "schedule": 3600.0},
     "recover operations": {"task": "fabric.recover_operations", "schedule": 5.0},
     "tend leases": {"task": "fabric.tend_leases", "schedule": 60.0},
+    "tend failures": {"task": "fabric.tend_failures", "schedule": 10.0},
     "tend exports": {"task": "exports.tend", "schedule": 2.0},
     "tidy exports": {"task": "exports.tidy", "schedule": 3600.0},
     "events: catch up": {"task": "events.catch_up", "schedule": 60.0},

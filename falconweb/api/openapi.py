@@ -26,6 +26,8 @@ TAG_DESCRIPTIONS = {
     "plans": "Desired allocations as ordered steps: drafts to review, jobs once they are applied.",
     "allocation": "Allocations as files: exported, and imported as a plan.",
     "drift": "Differences from the approved allocation: accepted, or re-applied.",
+    "failure-policies": "What is done when an attached device fails.",
+    "failures": "Attached devices that failed, and their replacement.",
     "history": "Attachments over time.",
     "telemetry": "Readings of any object over any range.",
     "leases": "Leases of devices: requested, decided, created, extended and returned.",

@@ -18,6 +18,7 @@ FEATURES = (
     "fabric.plans.api",
     "fabric.allocation.api",
     "fabric.drift.api",
+    "fabric.failures.api",
     "fabric.history.api",
     "telemetry.history.api",
     "accounts.api",

@@ -35,6 +35,7 @@ from benchmarks.traces.models import ImportedTrace
 from benchmarks.workloads.catalogue import spec_of
 from fabric.agents.models import HostAgent
 from fabric.drift.models import Drift
+from fabric.failures.models import Failure
 from fabric.history.models import Attachment
 from fabric.inventory.models import (
     Chassis,
@@ -350,6 +351,11 @@ def make_lab() -> Lab:
             "chassis_sign_in",
         )
     }
+    failure = Failure.objects.create(
+        chassis=chassis, device=device, host_port=host_port, tenant=tenant, cause="link", device_name=device.name,
+        host_name=str(host_port.host), noticed_at=timezone.now(),
+    )  # fmt: skip
+    arguments |= {name: [failure.pk] for name in ("failure", "failure_keep", "failure_replace")}
     bmc = ManagedPart.objects.create(chassis=chassis, uri="/m", name="BMC of falcon", kind="bmc", version="1")
     arguments |= {name: [bmc.pk] for name in ("managed_part", "part_led", "part_locate", "part_reset")}
     arguments |= {name: [people["owner"].pk] for name in ("person", "person_password", "person_second_factor")}

@@ -1,0 +1,95 @@
+"""Pages of failures: what failed, what replaces it, and what is done the next time."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
+from accounts.models import Tenant
+from accounts.visibility import row_or_404
+from core.errors import Conflict, Invalid
+from core.language import _, gettext_noop
+from core.text import parse_id
+from fabric.failures import services
+from fabric.failures.models import Failure, FailurePolicy
+from fabric.failures.selectors import failure_get, failure_rows, settable_policies, spares_of
+from fabric.history.views import ROWS_A_PAGE
+from fabric.inventory.labels import part_name
+
+
+@require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry(gettext_noop("Failures"), "Compose", 5))
+def failures(request: HttpRequest) -> HttpResponse:
+    """List failures of attached devices, and the policies that the person may set; `show=ended` is in the URL."""
+    person = person_of(request)
+    ended = request.GET.get("show") == "ended"
+    rows = failure_rows(person)
+    rows = rows.filter(state=Failure.State.ENDED) if ended else rows.open()
+    context = {
+        "page": Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page")),
+        "ended": ended,
+        "policies": settable_policies(person),
+        "choices": FailurePolicy.Choice.choices,
+    }
+    return render(request, "fabric/failures/failures.html", context)
+
+
+@require_GET
+@declare(Audience.OBJECT_VIEWERS, section="fabric:failures", no_page_test=NO_SAMPLE)
+def failure(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show one failure, and the devices that could replace the failed one."""
+    person = person_of(request)
+    row = failure_get(person, pk)
+    may_act = person.may_compose and row.state not in {Failure.State.ENDED, Failure.State.REPLACING}
+    spares = spares_of(row) if may_act and row.cause != Failure.Cause.HOST else []
+    context = {"row": row, "may_act": may_act, "spares": [(one.pk, part_name(one)) for one in spares]}
+    return render(request, "fabric/failures/failure.html", context)
+
+
+@require_POST
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.FAILURE_REPLACE)
+def failure_replace(request: HttpRequest, pk: int) -> HttpResponse:
+    """Replace a failed device by the chosen `spare`; redirects to the plan that does it."""
+    person = person_of(request)
+    row = failure_get(person, pk)
+    try:
+        row = services.failure_replace(person=person, failure=row, spare=parse_id(request.POST.get("spare", "")))
+    except Conflict as error:
+        messages.error(request, error.sentence)
+        return redirect("fabric:failure", pk=pk)
+    return redirect("fabric:plan", pk=row.plan_id)
+
+
+@require_POST
+@declare(Audience.OBJECT_VIEWERS, audited_as=Action.FAILURE_KEEP)
+def failure_keep(request: HttpRequest, pk: int) -> HttpResponse:
+    """Keep a failed device attached."""
+    person = person_of(request)
+    try:
+        row = services.failure_keep(person=person, failure=failure_get(person, pk))
+        messages.success(request, _("{device} stays attached as it is.", device=row.device_name))
+    except Conflict as error:
+        messages.error(request, error.sentence)
+    return redirect("fabric:failure", pk=pk)
+
+
+@require_POST
+@declare(Audience.COMPOSERS, audited_as=Action.FAILURE_POLICY)
+def failure_policy(request: HttpRequest) -> HttpResponse:
+    """Set what is done when a device of `tenant` ('' for parts of nobody) fails."""
+    person = person_of(request)
+    given = request.POST.get("tenant", "")
+    tenants = Tenant.objects.all() if person.is_administrator else Tenant.objects.filter(pk=person.tenant_id or 0)
+    tenant = row_or_404(tenants, parse_id(given), "tenant") if given else None
+    choice = request.POST.get("choice", "")
+    if choice not in FailurePolicy.Choice.values:
+        raise Invalid(_("Choose what is done."), errors={"choice": _("Choose one.")})
+    services.failure_policy_set(person=person, tenant=tenant, choice=choice)
+    messages.success(request, _("Saved. It counts for failures that are open, too."))
+    return redirect("fabric:failures")
