@@ -172,7 +172,7 @@ class Exchange:
             return web.Response(status=204, headers={**COMMON, **allow})
         if request.method not in node.methods or request.method == "OPTIONS":
             sentence = "The HTTP method is not allowed on this resource."
-            raise RedfishError(405, "OperationNotAllowed", sentence, headers=allow if named_by != "none" else {})
+            raise RedfishError(405, "OperationNotAllowed", sentence, headers=allow if can_ask else {})
         if request.method in ("GET", "HEAD"):
             return self._read(node, allow if self._falcon.options.allow == "all" else {})
         return await self._write(node, node.writes[request.method])

@@ -125,15 +125,14 @@ class Discovery:
         """
         if self._whole and self.remains:
             return await self.refresh()
-        known = (self._crawl, self._found) if self._whole else None
+        crawl, found = self._crawl, self._found if self._whole else None
         self._whole, self._last_requests, self._before = False, {}, {}
         self.begun_at = datetime.now(UTC)
         self._crawl = self._new_crawl()
         await self._crawl.read_root()
-        await self._crawl.walk(seconds=WHOLE_WALK_SECONDS if known else seconds)
-        if self.remains and known is not None and known[1] is not None:
-            self._crawl, found = known
-            self._whole = True
+        await self._crawl.walk(seconds=WHOLE_WALK_SECONDS if found is not None else seconds)
+        if self.remains and found is not None:
+            self._crawl, self._whole = crawl, True
             return found
         self._probe = NOT_PROBED
         return await self._done()
