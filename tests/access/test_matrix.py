@@ -71,7 +71,8 @@ RESTRICTED = {
     """,
     Audience.COMPOSERS: """
         experiment:play
-        fabric:compose fabric:failure_policy runs:run_from_file runs:run_new runs:runs_cancel sweeps:count sweeps:manifest sweeps:sweep_add
+        fabric:compose fabric:failure_policy runs:run_from_file runs:run_new runs:runs_cancel sweeps:count
+        sweeps:manifest sweeps:sweep_add
     """,
     Audience.ADMINISTRATORS: """
         accounts:approval_policy accounts:approvals
