@@ -11,7 +11,15 @@ from simulator.events import Actor, EventLog
 from simulator.odata import V1, Body, references
 from simulator.physics import Physics
 from simulator.rules import MODES, Allocation, Mode, refusal
-from simulator.state import ChassisState, SimulatedDrawer, SimulatedHostPort, SimulatedSlot, SwitchPort
+from simulator.state import (
+    SWITCHES,
+    ChassisState,
+    SimulatedDrawer,
+    SimulatedHostPort,
+    SimulatedSlot,
+    SwitchPort,
+    virtual_switch_uri,
+)
 
 FABRIC = f"{V1}/Fabrics/PCIe"
 ZONES = f"{FABRIC}/Zones"
@@ -34,6 +42,7 @@ HOLDERS = {
     "zones-pools": Holder(ENDPOINTS, "host port", "endpoint"),
     "connections": Holder(ENDPOINTS, "host port", "endpoint"),
     "connection-patch": Holder(CONNECTIONS, "connection", "endpoint"),
+    "cxl": Holder(SWITCHES, "virtual switch", "port"),
 }
 
 
@@ -62,6 +71,8 @@ class Composer:
         """
         if self._blocks:
             return f"{SYSTEMS}/{port.system}" if port.system else port.block_uri
+        if self._dialect == "cxl":
+            return virtual_switch_uri(port)
         return f"{self._collection}/{port.endpoint}"
 
     @staticmethod
@@ -72,7 +83,7 @@ class Composer:
     def fabric_links(self, port: SimulatedHostPort, slot: SimulatedSlot | None = None) -> Body:
         """Return the links of a host port, or of a device at it, to the zones or connections that it is in."""
         slots = [self._state.drawers[port.drawer].slots[number] for number in port.slots] if slot is None else [slot]
-        if self._blocks:
+        if self._blocks or self._dialect == "cxl":
             return {}
         match self._dialect:
             case "connection-patch":

@@ -37,6 +37,7 @@ Dialect = Literal[
     "systems",
     "systems-fixed",
     "compose",
+    "cxl",
     "none",
 ]
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)

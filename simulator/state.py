@@ -221,6 +221,8 @@ class SimulatedHostPort(SwitchPortBase):
     host: str | None
     slots: list[int] = field(default_factory=list)
     revision: int = 1
+    # The slots at the bridges of its virtual CXL switch, by the bridges' numbers.
+    bridges: dict[int, int] = field(default_factory=dict)
     # The Id of the system that is composed of its host and devices; "" is none.
     system: str = ""
 
@@ -251,6 +253,11 @@ class SimulatedHostPort(SwitchPortBase):
 
 
 SwitchPort = SimulatedSlot | SimulatedHostPort
+
+
+def virtual_switch_uri(port: SimulatedHostPort) -> str:
+    """Return the URI of the virtual CXL switch of a host port."""
+    return f"{SWITCHES}/{port.switch}/VCSs/{port.name}"
 
 
 @dataclass

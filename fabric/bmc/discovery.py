@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -33,6 +33,7 @@ from fabric.bmc.types import (
     RedfishResourceBlock,
     RedfishService,
     RedfishSlot,
+    RedfishVirtualSwitch,
     RedfishZone,
 )
 from fabric.bmc.values import (
@@ -57,7 +58,18 @@ WHOLE_WALK_SECONDS = 900.0
 NOT_PROBED = DialectProbe(reason="The service has not been read completely yet.", known=False)
 # Kinds that change while a chassis is in use, apart from readings; the rest is read when something new appears.
 VOLATILE_TYPES = frozenset(
-    {"Chassis", "PCIeDevice", "Port", "Zone", "Connection", "Endpoint", "ResourceBlock", "ComputerSystem", *OEM_READERS}
+    {
+        "Chassis",
+        "PCIeDevice",
+        "Port",
+        "Zone",
+        "Connection",
+        "Endpoint",
+        "ResourceBlock",
+        "ComputerSystem",
+        "VirtualPCI2PCIBridge",
+        *OEM_READERS,
+    }
 )
 # Collections that are read again although they were empty: a device may have been attached by a new member.
 CREATED_COLLECTIONS = frozenset({"ZoneCollection", "ConnectionCollection"})
@@ -293,6 +305,7 @@ def build_inventory(crawl: Crawl, probe: DialectProbe, gaps: tuple[ProfileGap, .
         zones=all_of("Zone", read_zone),
         endpoints=all_of("Endpoint", lambda each: read_endpoint(each, relations)),
         connections=all_of("Connection", read_connection),
+        virtual_switches=all_of("VirtualCXLSwitch", lambda each: read_virtual_switch(each, found)),
         resource_blocks=all_of("ResourceBlock", lambda each: read_resource_block(each, relations)),
         systems=all_of("ComputerSystem", lambda each: hardware.read_system(each, relations)),
         sensors=sort_by_uri(
@@ -409,6 +422,20 @@ def read_connection(found: CrawledResource) -> RedfishConnection:
         connection_type=text(found.body, "ConnectionType"),
         initiator_uris=links(found.body, "Links", "InitiatorEndpoints"),
         target_uris=links(found.body, "Links", "TargetEndpoints"),
+    )
+
+
+def read_virtual_switch(each: CrawledResource, found: Mapping[str, CrawledResource]) -> RedfishVirtualSwitch:
+    """Return a virtual CXL switch with the ports at its bridges."""
+    bridges_uri = link(each.body, "VPPBs")
+    bridges = [one for uri, one in found.items() if bridges_uri and uri.startswith(f"{bridges_uri}/")]
+    ports = (link(one.body, "Links", "Port") for one in sorted(bridges, key=lambda one: natural_key(one.uri)))
+    return RedfishVirtualSwitch(
+        **common_properties(each.uri, each.body),
+        port_uri=link(each.body, "Links", "Port"),
+        bridges_uri=bridges_uri,
+        endpoint_uris=links(each.body, "Links", "Endpoints"),
+        bound_uris=tuple(dict.fromkeys(port for port in ports if port)),
     )
 
 

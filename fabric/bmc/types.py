@@ -57,6 +57,7 @@ class Dialect(StrEnum):
     BLOCK_PATCH = "block_patch"
     SYSTEM_POST = "system_post"
     COMPOSE = "compose"
+    PORT_LINKS = "port_links"
     NONE = "none"
 
 
@@ -247,6 +248,15 @@ class RedfishConnection(RedfishResource, frozen=True, kw_only=True):
     connection_type: str = ""
     initiator_uris: tuple[str, ...] = ()
     target_uris: tuple[str, ...] = ()
+
+
+class RedfishVirtualSwitch(RedfishResource, frozen=True, kw_only=True):
+    """A virtual CXL switch: what the host at an upstream port reaches by bridges (vPPBs) to other ports."""
+
+    port_uri: str = ""  # the upstream port
+    bridges_uri: str = ""  # the collection of its bridges
+    endpoint_uris: tuple[str, ...] = ()
+    bound_uris: tuple[str, ...] = ()  # the ports to which its bridges are bound
 
 
 # The types of the block of a host.
@@ -442,6 +452,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     zones: tuple[RedfishZone, ...] = ()
     endpoints: tuple[RedfishEndpoint, ...] = ()
     connections: tuple[RedfishConnection, ...] = ()
+    virtual_switches: tuple[RedfishVirtualSwitch, ...] = ()
     resource_blocks: tuple[RedfishResourceBlock, ...] = ()
     systems: tuple[RedfishSystem, ...] = ()
     sensors: tuple[RedfishSensor, ...] = ()

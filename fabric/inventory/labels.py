@@ -20,6 +20,7 @@ DIALECT_LABELS: Final = {
     Dialect.BLOCK_PATCH: gettext_noop("Composed by the lists of resource blocks of systems"),
     Dialect.SYSTEM_POST: gettext_noop("Composed by creating systems of resource blocks"),
     Dialect.COMPOSE: gettext_noop("Composed by manifests of the composition service"),
+    Dialect.PORT_LINKS: gettext_noop("Composed by binding ports of virtual CXL switches"),
     Dialect.NONE: gettext_noop("Monitored only: what is attached is shown, not changed, as no way to attach is known"),
 }
 

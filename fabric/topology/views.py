@@ -83,6 +83,7 @@ INVENTORY_LABELS = {
     "zones": gettext_noop("Zones"),
     "endpoints": gettext_noop("Endpoints"),
     "connections": gettext_noop("Connections"),
+    "virtual_switches": gettext_noop("Virtual CXL switches"),
     "resource_blocks": gettext_noop("Resource blocks"),
     "systems": gettext_noop("Systems"),
     "sensors": gettext_noop("Sensors"),

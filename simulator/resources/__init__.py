@@ -5,6 +5,7 @@ from __future__ import annotations
 from simulator.resources import (
     access,
     blocks,
+    bridges,
     chassis,
     connections,
     devices,
@@ -37,6 +38,7 @@ def register_all(falcon: Falcon) -> None:
         legacy,
         blocks,
         fabric,
+        bridges,
         zones,
         connections,
         systems,

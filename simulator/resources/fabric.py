@@ -8,6 +8,7 @@ from simulator.composition import CONNECTIONS, ENDPOINTS, FABRIC, HOLDERS, ZONES
 from simulator.errors import no_operation, property_refused, property_value
 from simulator.lab import DeviceModelKind
 from simulator.odata import V1, Body, identity, link, references
+from simulator.resources.bridges import switch_properties
 from simulator.resources.controls import indicator, indicator_method
 from simulator.resources.devices import typed_uri
 from simulator.resources.systems import system_uri
@@ -40,7 +41,7 @@ def register(falcon: Falcon) -> None:
     def fabric() -> Body:
         body: Body = {
             **identity(FABRIC, "Fabric", "PCIe Fabric"),
-            "FabricType": "PCIe",
+            "FabricType": "CXL" if falcon.options.dialect == "cxl" else "PCIe",
             "UUID": state.uuid,
             "Status": {"State": "Enabled", "Health": "OK"},
             "Switches": link(SWITCHES),
@@ -133,7 +134,7 @@ def _register_switch(falcon: Falcon, drawer: SimulatedDrawer) -> str:
 
 def _switch(falcon: Falcon, uri: str, drawer: SimulatedDrawer) -> Body:
     ports = drawer.switch_ports()
-    return {
+    body: Body = {
         **identity(uri, "Switch", f"PCIe switch of drawer {drawer.number}"),
         "SwitchType": "PCIe",
         "Manufacturer": "Broadcom",
@@ -149,6 +150,9 @@ def _switch(falcon: Falcon, uri: str, drawer: SimulatedDrawer) -> Body:
         "Ports": link(f"{uri}/Ports"),
         "Links": {**references(ManagedBy=[f"{V1}/Managers/bmc"]), "Chassis": link(drawer_uri(drawer.number))},
     }
+    if falcon.options.dialect == "cxl":
+        body |= {"SwitchType": "CXL", "CXL": switch_properties(drawer)}
+    return body
 
 
 def _register_port(falcon: Falcon, port: SwitchPort) -> None:

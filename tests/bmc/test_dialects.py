@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import pytest
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, detach, read_zone, set_drawer_mode
-from fabric.bmc.dialects import host_port_zones
+from fabric.bmc.dialects import dialect_of, host_port_zones
 from fabric.bmc.discovery import Discovery, discover
 from fabric.bmc.errors import BmcError, CompositionRefused, ServerFault, ZoneChanged
 from fabric.bmc.types import Dialect, DrawerMode, Inventory, InventoryProblem, ProblemKind
@@ -32,6 +33,16 @@ class Way(NamedTuple):
     reason: str
     ports: str
     devices: str
+
+    def port(self, name: str) -> str:
+        """Return the URI of a host port by the Id of its endpoint, such as hostport1_H3."""
+        drawer, _, label = name.removeprefix("hostport").partition("_")
+        return self.ports.format(drawer=drawer, label=label) if "{" in self.ports else f"{self.ports}/{name}"
+
+    def device(self, name: str) -> str:
+        """Return the URI by which a device is a member, by the Id of its endpoint, such as drawer1slot7."""
+        drawer, _, slot = name.removeprefix("drawer").partition("slot")
+        return self.devices.format(drawer=drawer, slot=slot) if "{" in self.devices else f"{self.devices}/{name}"
 
 
 WAYS = [
@@ -83,6 +94,13 @@ WAYS = [
         BLOCKS,
         BLOCKS,
     ),
+    Way(
+        "cxl",
+        Dialect.PORT_LINKS,
+        "Bridge 1 of a virtual CXL switch allows PATCH; there are 32 bridges.",
+        ROOT + "/Fabrics/PCIe/Switches/drawer{drawer}_switch/VCSs/{label}",
+        ROOT + "/Fabrics/PCIe/Switches/drawer{drawer}_switch/Ports/slot{slot}",
+    ),
 ]
 
 
@@ -111,9 +129,9 @@ async def client(way: Way, offering: SimulatorProcess) -> AsyncIterator[BmcClien
 
 
 async def put(bmc: BmcClient, way: Way, port: str, device: str = "drawer1slot7", *, present: bool) -> None:
-    zone = await read_zone(bmc, f"{way.ports}/{port}", way.dialect)
+    zone = await read_zone(bmc, way.port(port), way.dialect)
     change = attach if present else detach
-    await change(bmc, way.dialect, zone=zone, endpoint_uri=f"{way.devices}/{device}")
+    await change(bmc, way.dialect, zone=zone, endpoint_uri=way.device(device))
 
 
 def attached(process: SimulatorProcess, port: str) -> list[str]:
@@ -125,16 +143,16 @@ async def test_it_is_told_with_its_reason_and_every_device_has_its_name(way: Way
     inventory = await discover(client)
     assert (inventory.dialect, inventory.dialect_reason, inventory.dialect_known) == (way.dialect, way.reason, True)
     assert not inventory.problems
-    names = {(device.block_uri if way.devices == BLOCKS else device.endpoint_uris[0]) for device in inventory.devices}
-    assert len(names) == len(inventory.devices) == 12
-    assert {name.rpartition("/")[0] for name in names} == {way.devices}
+    names = {dialect_of(way.dialect).members_of(device)[0] for device in inventory.devices}
+    numbers = (re.findall(r"\d+", device.uri)[-2:] for device in inventory.devices)
+    assert names == {way.device(f"drawer{drawer}slot{slot}") for drawer, slot in numbers}
+    assert len(names) == 12
     holders = host_port_zones(inventory, inventory.dialect)
-    assert [holder.uri.removeprefix(f"{way.ports}/") for holder in holders] == [
-        "hostport1_H1", "hostport1_H2", "hostport1_H3", "hostport2_H4",
-    ]  # fmt: skip
+    named = ("hostport1_H1", "hostport1_H2", "hostport1_H3", "hostport2_H4")
+    assert [holder.uri for holder in holders] == [way.port(name) for name in named]
     assert all(holder.initiator and holder.initiator.port_uris for holder in holders)
     assert {name for holder in holders for name in holder.members} & names == {
-        f"{way.devices}/{device}" for port in ("1_H1", "1_H2", "2_H4") for device in attached_at_first(port)
+        way.device(device) for port in ("1_H1", "1_H2", "2_H4") for device in attached_at_first(port)
     }
 
 
@@ -158,10 +176,10 @@ async def test_a_device_is_attached_moved_and_detached(way: Way, client: BmcClie
 async def test_what_somebody_changed_meanwhile_is_left_alone(
     way: Way, client: BmcClient, offering: SimulatorProcess
 ) -> None:
-    looked_at = await read_zone(client, f"{way.ports}/hostport1_H2", way.dialect)
+    looked_at = await read_zone(client, way.port("hostport1_H2"), way.dialect)
     await put(client, way, "hostport1_H2", present=True)
     with pytest.raises(ZoneChanged):
-        await detach(client, way.dialect, zone=looked_at, endpoint_uri=f"{way.devices}/drawer1slot5")
+        await detach(client, way.dialect, zone=looked_at, endpoint_uri=way.device("drawer1slot5"))
     assert attached(offering, "hostport1_H2") == ["drawer1slot5", "drawer1slot6", "drawer1slot7"]
 
 
@@ -179,14 +197,14 @@ async def test_a_change_by_half_is_no_success_and_can_be_repeated(
 ) -> None:
     monkeypatch.setattr("fabric.bmc.settling.FIRST_SECONDS", 0.3)
     offering.fault("half_applied_bind")
-    with pytest.raises(CompositionRefused, match="does not hold drawer1slot7"):
+    with pytest.raises(CompositionRefused, match=r"does not hold (drawer1)?slot7"):
         await put(client, way, "hostport1_H3", present=True)
     offering.fault("half_applied_bind", answer="error")
     with pytest.raises(ServerFault):
         await put(client, way, "hostport1_H3", present=True)
     # The truth is read, not assumed: it was done, so that nothing is written a second time.
-    zone = await read_zone(client, f"{way.ports}/hostport1_H3", way.dialect)
-    assert f"{way.devices}/drawer1slot7" in zone.members
+    zone = await read_zone(client, way.port("hostport1_H3"), way.dialect)
+    assert way.device("drawer1slot7") in zone.members
     await put(client, way, "hostport1_H3", present=True)
     assert attached(offering, "hostport1_H3") == ["drawer1slot7"]
 
@@ -206,9 +224,9 @@ async def test_the_inventory_follows_with_a_refresh(way: Way, client: BmcClient)
 
     def holding(inventory: Inventory) -> list[str]:
         found = host_port_zones(inventory, inventory.dialect)
-        return [holder.uri for holder in found if f"{way.devices}/drawer1slot7" in holder.members]
+        return [holder.uri for holder in found if way.device("drawer1slot7") in holder.members]
 
-    assert (holding(before), holding(after)) == ([], [f"{way.ports}/hostport1_H3"])
+    assert (holding(before), holding(after)) == ([], [way.port("hostport1_H3")])
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.switch)

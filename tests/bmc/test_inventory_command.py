@@ -21,7 +21,8 @@ from tests.processes import ROOT
 
 LISTS = {
     "chassis", "drawers", "slots", "devices", "functions", "switches", "ports", "port_metrics", "zones", "endpoints",
-    "connections", "resource_blocks", "systems", "sensors", "fans", "components", "metrics", "log_services", "problems",
+    "connections", "virtual_switches", "resource_blocks", "systems", "sensors", "fans", "components", "metrics",
+    "log_services", "problems",
 }  # fmt: skip
 
 

@@ -42,6 +42,7 @@ KINDS = {
     "Zone": "zones",
     "Endpoint": "endpoints",
     "Connection": "connections",
+    "VirtualCXLSwitch": "virtual_switches",
     "ResourceBlock": "resource_blocks",
     "ComputerSystem": "systems",
     "Sensor": "sensors",

@@ -96,6 +96,33 @@ def test_a_system_takes_the_whole_list_of_its_blocks() -> None:
         assert process.state()["zones"]["hostport1_H3"] == []
 
 
+def test_a_bridge_is_bound_to_the_port_of_a_device_and_freed() -> None:
+    with SimulatorProcess("--dialect", "cxl") as process:
+        client = Client(process)
+        switch = f"{V1}/Fabrics/PCIe/Switches/drawer1_switch"
+        assert client.get(switch)["CXL"]["NumberOfBoundvPPBs"] == 6
+        assert client.get(f"{switch}/VCSs/H3")["Links"]["Port"] == {"@odata.id": f"{PORTS}/H3"}
+        bridge, nic = f"{switch}/VCSs/H3/VPPBs/5", {"Links": {"Port": {"@odata.id": f"{PORTS}/slot7"}}}
+        etag = client.request("GET", bridge).headers["ETag"]
+        bound = client.request("PATCH", bridge, json=nic, headers={"If-Match": etag}).json()
+        assert (bound["BindingStatus"], bound["Links"]["Port"]) == ("BoundPhysicalPort", nic["Links"]["Port"])
+        assert process.state()["zones"]["hostport1_H3"] == ["drawer1slot7"]
+        assert client.request("PATCH", bridge, json=nic, headers={"If-Match": etag}).status_code == 412
+        other = {"Links": {"Port": {"@odata.id": f"{PORTS}/slot1"}}}
+        for uri, body, word in [
+            (bridge, other, "free it first"),
+            (f"{switch}/VCSs/H3/VPPBs/6", nic, "at another bridge"),
+            (f"{switch}/VCSs/H3/VPPBs/6", other, "belongs to the virtual switch hostport1_H1"),
+            (f"{switch}/VCSs/H2/VPPBs/8", {"Links": {"Port": {"@odata.id": f"{PORTS}/slot8"}}}, "no device"),
+            (bridge, {"Links": {"Port": {"@odata.id": f"{PORTS}/H1"}}}, "not of a type"),
+            (bridge, {"BoundLDId": 1}, "not in the list"),
+        ]:
+            refused = client.request("PATCH", uri, json=body)
+            assert (refused.status_code in (400, 409), word in rule_of(refused)) == (True, True), refused.text
+        assert client.request("PATCH", bridge, json={"Links": {"Port": None}}).json()["BindingStatus"] == "Unbound"
+        assert process.state()["zones"]["hostport1_H3"] == []
+
+
 def test_no_zone_is_offered_where_blocks_are(blocks: Client) -> None:
     assert "Zones" not in blocks.get(f"{V1}/Fabrics/PCIe")
     assert blocks.request("GET", ZONES).status_code == 404

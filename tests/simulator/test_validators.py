@@ -102,14 +102,7 @@ def use_blocks(client: Client, chassis: str) -> None:
             client.request("POST", target, json={"ResourceBlock": {"@odata.id": f"{BLOCKS}/drawer1slot{slot}"}})
     use_composed_systems(client)
     lasting = client.request("GET", "/redfish/v1/Systems/hostport1_H1").ok
-    use_the_rest(
-        client,
-        *(
-            ("drawer1", "StandardOneHost")
-            if lasting
-            else ("drawer2" if chassis == "falcon-1" else "drawer1", "Advanced")
-        ),
-    )
+    use_the_rest(client, *(("drawer1", "StandardOneHost") if lasting else in_other_mode(chassis)))
     client.process.ask_control("POST", f"/chassis/{chassis}/cabling", {"port": "H3", "host": None})
 
 
@@ -125,8 +118,24 @@ def use_composed_systems(client: Client) -> None:
     client.request("POST", "/redfish/v1/CompositionService/Actions/CompositionService.Compose", json=body)
 
 
+def use_bridges(client: Client, chassis: str) -> None:
+    """Free one bridge of a virtual switch."""
+    uri = "/redfish/v1/Fabrics/PCIe/Switches/drawer1_switch/VCSs/H1/VPPBs/1"
+    assert client.request("PATCH", uri, json={"Links": {"Port": None}}).ok
+    use_the_rest(client, *in_other_mode(chassis))
+
+
+def in_other_mode(chassis: str) -> tuple[str, str]:
+    """Return a drawer and a mode that it is not in."""
+    return "drawer2" if chassis == "falcon-1" else "drawer1", "Advanced"
+
+
 # What is done first in a service of a dialect; others are judged as they begin.
-USES: dict[str, Callable[[Client, str], None]] = {"both": use_zones, **dict.fromkeys(BLOCK_DIALECTS, use_blocks)}
+USES: dict[str, Callable[[Client, str], None]] = {
+    "both": use_zones,
+    "cxl": use_bridges,
+    **dict.fromkeys(BLOCK_DIALECTS, use_blocks),
+}
 # Of the older PSME, zones are not as the schemas of today want them; of Intel's PNC, ports tell no link.
 JUDGED_DIALECTS = sorted(set(DIALECTS) - {"psme-old", "pnc"})
 CASES = [

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import CrawledResource
 from fabric.bmc.dialects.blocks import BlockPatch, ResourceBlocks
+from fabric.bmc.dialects.bridges import PortLinks
 from fabric.bmc.dialects.connections import ConnectionPatch, Connections, ZonePost
 from fabric.bmc.dialects.monitored import Monitored
 from fabric.bmc.dialects.pools import Compose, SystemPost
@@ -34,6 +35,7 @@ RECOGNISED: tuple[AttachmentDialect, ...] = (
     SystemPost(),
     Compose(),
     BlockPatch(),
+    PortLinks(),
     Connections(),
     ConnectionPatch(),
     ZonePost(),

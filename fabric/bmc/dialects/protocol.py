@@ -28,7 +28,7 @@ from fabric.bmc.types import (
 from fabric.bmc.values import JsonObject, links, mapping, normalize_uri, text
 
 # Collections with the evidence of a dialect, and the kinds of problems that may be transient.
-INDICATIVE_COLLECTIONS = ("Fabrics", "Zones", "Connections", "Systems", "ResourceBlocks")
+INDICATIVE_COLLECTIONS = ("Fabrics", "Zones", "Connections", "Systems", "ResourceBlocks", "VCSs", "VPPBs")
 TRANSIENT_PROBLEMS = frozenset({ProblemKind.SERVER_ERROR, ProblemKind.UNREACHABLE})
 STATE_ABSENT = "Absent"
 

@@ -74,6 +74,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "zones": ("zone_type", "state"),
     "endpoints": ("role", "entity_type", "protocol"),
     "connections": ("connection_type",),
+    "virtual_switches": ("port_uri", "bound_uris"),
     "resource_blocks": ("composition_state",),
     "systems": ("manufacturer", "model", "serial_number", "uuid", "power_state"),
     "sensors": ("reading", "units", "reading_type", "health"),

@@ -58,6 +58,7 @@ ROWS = {
     "block-patch": Dialect.BLOCK_PATCH,
     "systems": Dialect.SYSTEM_POST,
     "compose": Dialect.COMPOSE,
+    "cxl": Dialect.PORT_LINKS,
 }
 # Zones that are patched are those of all other tests.
 BY_DAY = "connections"
