@@ -10,8 +10,15 @@ import asyncio
 from collections.abc import Mapping
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.dialects.protocol import AttachmentDialect, DialectEvidence, HeldZone, HostPortZone, resource_name
-from fabric.bmc.errors import CompositionRefused, ZoneChanged
+from fabric.bmc.dialects.protocol import (
+    AttachmentDialect,
+    DialectEvidence,
+    HeldZone,
+    HostPortZone,
+    changed_meanwhile,
+    resource_name,
+)
+from fabric.bmc.errors import CompositionRefused
 from fabric.bmc.hardware import common_properties
 from fabric.bmc.resources import read_collection, read_resources
 from fabric.bmc.transport import BmcResponse
@@ -86,8 +93,7 @@ class PortLinks(AttachmentDialect):
             raise CompositionRefused(f"{zone.name} of {bmc.host} has no free bridge for one more device.")
         answer = await bmc.get(bridge)
         if not is_bound_to(answer.body, wanted):
-            sentence = f"{zone.name} of {bmc.host} has been changed by somebody else; nothing was written."
-            raise ZoneChanged(sentence, answered=412)
+            raise changed_meanwhile(bmc, zone)
         port = {"@odata.id": member} if present else None
         return await bmc.patch(bridge, {"Links": {"Port": port}}, etag=answer.etag)
 

@@ -10,8 +10,15 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.dialects.protocol import AttachmentDialect, DialectEvidence, HeldZone, HostPortZone, resource_name
-from fabric.bmc.errors import CompositionRefused, RequestRefused, ZoneChanged
+from fabric.bmc.dialects.protocol import (
+    AttachmentDialect,
+    DialectEvidence,
+    HeldZone,
+    HostPortZone,
+    changed_meanwhile,
+    resource_name,
+)
+from fabric.bmc.errors import CompositionRefused, RequestRefused
 from fabric.bmc.hardware import common_properties
 from fabric.bmc.relations import zone_endpoints
 from fabric.bmc.resources import read_collection, read_resources
@@ -121,8 +128,7 @@ class _CreatedPath(AttachmentDialect):
             return await bmc.delete(uri, etag=answer.etag)
         except RequestRefused as error:
             if error.answered in {404, 410}:
-                sentence = f"{zone.name} of {bmc.host} has been changed by somebody else; nothing was written."
-                raise ZoneChanged(sentence, answered=412) from error
+                raise changed_meanwhile(bmc, zone) from error
             raise
 
 

@@ -17,6 +17,7 @@ from fabric.bmc.dialects.protocol import (
     DialectEvidence,
     HeldZone,
     HostPortZone,
+    changed_meanwhile,
 )
 from fabric.bmc.errors import CompositionRefused, RequestRefused
 from fabric.bmc.hardware import common_properties
@@ -83,7 +84,14 @@ class _PoolDialect(AttachmentDialect):
         wanted = [*(uri for uri in zone.members if uri != member), *([member] if present else [])]
         if present:
             await _assign(bmc, zone, member)
-        return await self._compose(bmc, zone, wanted)
+        try:
+            return await self._compose(bmc, zone, wanted)
+        except RequestRefused as error:
+            # A system that was decomposed meanwhile is not there, or not known in a manifest: it has no ETag any more.
+            now = await self.read(bmc, zone.uri)
+            if (now.members, set(now.parts)) != (zone.members, set(zone.parts)):
+                raise changed_meanwhile(bmc, zone) from error
+            raise
 
     @abstractmethod
     async def _compose(self, bmc: BmcClient, zone: HeldZone, wanted: list[str]) -> BmcResponse:

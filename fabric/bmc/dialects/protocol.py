@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from core.text import natural_key
 from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import CrawledResource
-from fabric.bmc.errors import BmcError, CompositionRefused
+from fabric.bmc.errors import BmcError, CompositionRefused, ZoneChanged
 from fabric.bmc.hardware import common_properties
 from fabric.bmc.relations import zone_endpoints
 from fabric.bmc.resources import read_resources
@@ -188,6 +188,12 @@ class AttachmentDialect(ABC):
 
     def _held(self, uri: str, body: JsonObject, etag: str) -> HeldZone:
         return HeldZone(uri, common_properties(uri, body)["name"], etag, self.members(body), body)
+
+
+def changed_meanwhile(bmc: BmcClient, zone: HeldZone) -> ZoneChanged:
+    """Return the refusal of a change of a host port that is not as it was read."""
+    sentence = f"{zone.name} of {bmc.host} has been changed by somebody else; nothing was written."
+    return ZoneChanged(sentence, answered=412)
 
 
 async def run_member_action(bmc: BmcClient, zone: HeldZone, member: str, action: str) -> BmcResponse:
