@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Final
@@ -29,6 +30,8 @@ MEASURES: Final = {
 TENANT_PATTERNS: Final = 6  # see fleet.css; further tenants have letters alone
 MAX_TENANTS_LISTED: Final = 12
 DENSE_FROM: Final = 40  # tiles
+MAX_CELLS: Final = 128  # of a tile
+STATES: Final = ("critical", "warning", "attached", "detached", "others", "empty")  # worst first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +93,7 @@ class FleetTile:
 
     A state is 'critical', 'warning', 'attached', 'detached', 'others' (of another tenant, or of nobody) or 'empty'; by
     tenant 't1' (its pattern), 'unassigned', 'others' or 'empty'.
+    Of more than MAX_CELLS slots, a cell stands for the worst, or most, of several.
     `step` is that of its value `words`, 0 without a value.
     """
 
@@ -222,6 +226,8 @@ def _measured_tile(bare: FleetTile, scale: Scale, readings: ChassisReadings | No
 def _status_tile(bare: FleetTile, places: Places, devices: Mapping[int, _Placed], board: StatusBoard) -> FleetTile:
     cells = tuple(tuple(_state(board, device, devices.get(slot)) for slot, device in row) for row in places.values())
     states = [state for drawer in cells for state in drawer]
+    if len(states) > MAX_CELLS:
+        cells = _summarised(cells, lambda some: min(some, key=STATES.index))
     wrong = sum(state in {"critical", "warning"} for state in states)
     counted = {"attached": states.count("attached"), "detached": states.count("detached")}
     measured = (
@@ -243,8 +249,22 @@ def _tenant_tile(
     cells = tuple(
         tuple(_owner_state(tenants, device, devices.get(slot)) for slot, device in row) for row in places.values()
     )
+    if sum(map(len, cells)) > MAX_CELLS:
+        cells = _summarised(cells, lambda some: Counter(some).most_common(1)[0][0])
     words = " ".join(f"{one.letter}{count}" for one, count in counted)
     return replace(bare, cells=cells, words=words, measured=", ".join(spoken))
+
+
+def _summarised(cells: Sequence[Sequence[str]], choose: Callable[[Sequence[str]], str]) -> tuple[tuple[str, ...], ...]:
+    """Return at most MAX_CELLS cells each chosen from several slots: of one drawer, unless there are very many."""
+    if len(cells) > MAX_CELLS:
+        cells = [[state for drawer in cells for state in drawer]]
+    width = max(1, MAX_CELLS // len(cells))
+    rows = []
+    for drawer in cells:
+        size = max(1, math.ceil(len(drawer) / width))
+        rows.append(tuple(choose(drawer[place : place + size]) for place in range(0, len(drawer), size)))
+    return tuple(rows)
 
 
 def _state(board: StatusBoard, device: int | None, seen: _Placed | None) -> str:

@@ -7,14 +7,10 @@ the pool', nothing else, as in the calendar of leases.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from django.core.paginator import Page, Paginator
-from django.db.models import F
+from django.db.models import F, Q
 from django.utils import timezone
 
 from accounts.models import User
@@ -48,8 +44,9 @@ from fabric.topology.presentation import (
     SlotState,
     SlotView,
 )
+from fabric.topology.slot_pages import ShownSlots
 
-SLOTS_A_PAGE = 100
+MAX_HOST_PORTS_SHOWN = 100  # beside a part of the slots
 # Columns of a device that whoever sees it may read as they are.
 DEVICE_COLUMNS = (
     "id", "name", "kind", "model", "manufacturer", "serial_number", "vendor_id", "device_id", "firmware_version",
@@ -57,31 +54,16 @@ DEVICE_COLUMNS = (
 )  # fmt: skip
 
 
-def found_in_fabric(person: User, search: str) -> dict[int, ChassisView]:
-    """Return the chassis, by id, with a device that fits a search: with those devices alone."""
-    return {one.id: one for one in fabric_view(person, search=search) if any(drawer.slots for drawer in one.drawers)}
+def found_devices(person: User, search: str) -> set[int]:
+    """Return the devices (ids) that match a search; raises Invalid, or Unavailable without the values of now."""
+    return set(device_rows(person, search=search).values_list("pk", flat=True))
 
 
-def slot_page(views: Iterable[ChassisView], number: str | None) -> Page[Any]:
-    """Return a page of the slots of chassis, as chassis with these slots alone."""
-    slots = [(one, drawer, slot) for one in views for drawer in one.drawers for slot in drawer.slots]
-    page: Page[Any] = Paginator(slots, SLOTS_A_PAGE).get_page(number)
-    page.object_list = [
-        replace(
-            one,
-            drawers=tuple(
-                replace(drawer, slots=tuple(slot for *_, slot in here))
-                for drawer, here in groupby(of_chassis, itemgetter(1))
-            ),
-        )
-        for one, of_chassis in groupby(page.object_list, itemgetter(0))
-    ]
-    return page
-
-
-def chassis_view(person: User, pk: int) -> ChassisView:
-    """Return one chassis as the user sees it; raises NotFound where they do not."""
-    found = fabric_view(person, chassis_id=pk)
+def chassis_view(person: User, pk: int, shown: ShownSlots | None = None) -> ChassisView:
+    """Return one chassis as the user sees it, or a part of its slots; raises NotFound where they do not."""
+    # Not `in`: a database refuses numbers there that are too large.
+    visible = Chassis.objects.visible_to(person).filter(pk=pk).values_list("pk", flat=True)
+    found = fabric_view(person, chassis_ids=list(visible), shown=shown)
     if not found:
         raise NotFound(_("There is no such chassis."))
     return found[0]
@@ -101,31 +83,34 @@ def walked_front(person: User, pk: int) -> tuple[list[dict[str, Any]], bool | No
 def fabric_view(
     person: User,
     *,
-    chassis_id: int | None = None,
+    chassis_ids: Collection[int] | None = None,
     search: str = "",
+    shown: ShownSlots | None = None,
 ) -> tuple[ChassisView, ...]:
     """Return the chassis that the user may see, with a constant number of queries; 'falcon-2' before 'falcon-10'.
 
     `search` keeps the devices that match its words (slots stay in place): see `fabric.inventory.device_filter`.
+    `shown` keeps these slots, the drawers that they are in, and some host ports, first those of their devices.
     """
     visible = Chassis.objects.visible_to(person)
-    if chassis_id is not None:
-        visible = visible.filter(pk=chassis_id)
+    if chassis_ids is not None:
+        visible = visible.filter(pk__in=chassis_ids)
     rows = sorted(visible, key=lambda row: natural_key(row.name.casefold()))
     ids = [row.pk for row in rows]
     notes = drift_notes(person, ids)
-    devices = _devices(person, ids, notes)
-    host_ports = _host_ports(person, ids, devices, notes)
+    devices = _devices(person, ids, notes, shown)
+    host_ports = _host_ports(person, ids, notes, None if shown is None else devices)
     drawers = defaultdict(list)
-    for drawer in Drawer.objects.visible_to(person).filter(chassis__in=ids):
+    boxes = Drawer.objects.visible_to(person).filter(chassis__in=ids)
+    for drawer in boxes if shown is None else boxes.filter(slots__in=shown.slots).distinct():
         drawers[drawer.chassis_id].append(drawer)
     switches = defaultdict(list)
     for switch in Switch.objects.visible_to(person).filter(chassis__in=ids):
         switches[switch.chassis_id, switch.drawer_id].append(switch.model or switch.name)
     found = None
     if search.strip():
-        found = set(device_rows(person, search=search).filter(chassis__in=ids).values_list("pk", flat=True))
-    slots = _slots(person, ids, devices, found)
+        found = found_devices(person, search)
+    slots = _slots(person, ids, devices, found, shown)
     return tuple(
         ChassisView(
             id=row.pk,
@@ -186,10 +171,16 @@ def _drawers(
 
 
 def _slots(
-    person: User, ids: list[int], devices: dict[int, DeviceView], found: Collection[int] | None
+    person: User,
+    ids: list[int],
+    devices: dict[int, DeviceView],
+    found: Collection[int] | None,
+    shown: ShownSlots | None,
 ) -> dict[tuple[int, int | None], list[SlotView]]:
     slots: dict[tuple[int, int | None], list[SlotView]] = defaultdict(list)
     rows = Slot.objects.filter(chassis__in=ids, missing_since=None).select_related("device")
+    if shown is not None:
+        rows = rows.filter(pk__in=shown.slots)
     pool = set() if person.is_administrator else _pool_devices(ids)
     for row in rows.order_by("chassis", "drawer__number", "number", "uri"):
         device = getattr(row, "device", None)
@@ -206,19 +197,20 @@ def _slots(
         elif device.pk not in devices:
             view = SlotView(id=None, number=row.number, state="in_pool" if device.pk in pool else "in_use")
         else:
-            shown = devices[device.pk]
+            inside = devices[device.pk]
             if found is not None and device.pk not in found:
                 continue
-            state: SlotState = "missing" if shown.missing_since else "occupied"
-            view = SlotView(id=row.pk, number=row.number, state=state, device=shown, port_id=row.port_id, name=row.name)
+            state: SlotState = "missing" if inside.missing_since else "occupied"
+            view = SlotView(
+                id=row.pk, number=row.number, state=state, device=inside, port_id=row.port_id, name=row.name
+            )
         if found is None or view.device is not None:
             slots[row.chassis_id, row.drawer_id].append(view)
-    outside = Device.objects.filter(pk__in=devices, slot=None).order_by("chassis", "name", "uri")
+    outside = Device.objects.filter(chassis__in=ids, slot=None).order_by("chassis", "name", "uri")
     for pk, chassis in outside.values_list("pk", "chassis"):
-        shown = devices[pk]
-        if found is None or pk in found:
-            state = "missing" if shown.missing_since else "occupied"
-            slots[chassis, None].append(SlotView(id=None, number=None, state=state, device=shown))
+        if (outer := devices.get(pk)) is not None and (found is None or pk in found):
+            state = "missing" if outer.missing_since else "occupied"
+            slots[chassis, None].append(SlotView(id=None, number=None, state=state, device=outer))
     return slots
 
 
@@ -231,12 +223,14 @@ def _pool_devices(ids: list[int]) -> set[int]:
     return set(free.exclude(lease_items__in=begun).values_list("pk", flat=True))
 
 
-def _devices(person: User, ids: list[int], notes: DriftNotes) -> dict[int, DeviceView]:
+def _devices(person: User, ids: list[int], notes: DriftNotes, shown: ShownSlots | None) -> dict[int, DeviceView]:
     rows = (
         Device.objects.visible_to(person)
         .filter(chassis__in=ids)
         .select_related("host_port__host", "slot__port", "tenant")
     )
+    if shown is not None:
+        rows = rows.filter(Q(slot__in=shown.slots) | Q(pk__in=shown.devices))
     open_operations = Operation.objects.visible_to(person).open().filter(chassis__in=ids)
     operations = dict(open_operations.values_list("device", "summary"))
     seen_ports = set(HostPort.objects.visible_to(person).filter(chassis__in=ids).values_list("pk", flat=True))
@@ -274,13 +268,19 @@ def _device(
 
 
 def _host_ports(
-    person: User, ids: list[int], devices: dict[int, DeviceView], notes: DriftNotes
+    person: User, ids: list[int], notes: DriftNotes, devices: dict[int, DeviceView] | None
 ) -> dict[int, list[HostPortView]]:
+    """Return the host ports of each chassis; with `devices` some, first those that these are attached to."""
     attached = defaultdict(list)
-    for device in devices.values():
-        attached[device.host_port_id].append(device.id)
+    there = Device.objects.visible_to(person).filter(chassis__in=ids, host_port__isnull=False)
+    for pk, host_port in there.order_by("pk").values_list("pk", "host_port"):
+        attached[host_port].append(pk)
     views = defaultdict(list)
     rows = HostPort.objects.visible_to(person).filter(chassis__in=ids, missing_since=None)
+    if devices is not None:
+        used = {device.host_port_id for device in devices.values()}
+        order = sorted(rows.values_list("pk", flat=True), key=lambda pk: pk not in used)
+        rows = rows.filter(pk__in=order[:MAX_HOST_PORTS_SHOWN])
     for row in rows.select_related("host", "port", "tenant"):
         port = row.port
         views[row.chassis_id].append(

@@ -28,7 +28,7 @@ from core.database import natural
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid, Unavailable
 from core.language import _, gettext_noop
-from core.text import parse_id
+from core.text import natural_key, parse_id
 from fabric.agents.views import agent_context
 from fabric.bmc.series import counter_label
 from fabric.drift.selectors import drift_rows, part_drifts
@@ -58,17 +58,16 @@ from fabric.topology.fleet import MEASURES, fleet_of
 from fabric.topology.front import layout_front
 from fabric.topology.layout import Screen, layout_chassis, planned_locations
 from fabric.topology.overview import overview_for
-from fabric.topology.presentation import ChassisView
 from fabric.topology.problems import DRIFTED, Problem, StatusBoard, Subject, present_problems, status_board
 from fabric.topology.selectors import (
     chassis_view,
     draft_marks,
     fabric_view,
-    found_in_fabric,
+    found_devices,
     mode_choices,
-    slot_page,
     walked_front,
 )
+from fabric.topology.slot_pages import ShownSlots, SlotPlace, slot_places, slots_on_page
 
 # What a service reports, by its names in a walk.
 INVENTORY_LABELS = {
@@ -92,6 +91,9 @@ INVENTORY_LABELS = {
     "log_services": gettext_noop("Log services"),
 }
 ATTACHMENTS_SHOWN = 8
+PORTS_A_PAGE = 64
+MAX_PARTS_LISTED = 1000  # of all kinds that a service reports; of more, the first of each kind
+PARTS_LISTED = 25
 FACES = ("topology", "list", "front")
 NOTICED = {DRIFTED, "missing"}
 FLEET_BY = "fleet_by"  # of the session
@@ -111,17 +113,26 @@ def fabric(request: HttpRequest) -> HttpResponse:
     view = request.GET.get("view", "")
     view = view if view in FACES else FACES[0]
     board = status_board(person)
-    found, search_error = None, ""
+    places, search_error = None, ""
     try:
-        found = found_in_fabric(person, search) if search else None
+        places = _found_places(person, search) if search else None
     except (Invalid, Unavailable) as error:
         search_error = error.sentence
+    wanted, number = parse_id(request.GET.get("chassis", "")), request.GET.get("page")
     context: dict[str, Any]
-    if found is not None and view == "list":
-        page = slot_page(found.values(), request.GET.get("page"))
-        context = {"page": page, "chassis": page.object_list, "chosen": request.GET.get("chassis")}
+    if places is not None and view == "list":
+        chassis_of = {place: pk for pk, found in places.items() for place in found}
+        page, _all = slots_on_page(list(chassis_of), number)
+        context = {
+            "page": page,
+            "found": page.paginator.count,
+            "chassis": fabric_view(
+                person, chassis_ids={chassis_of[place] for place in page}, shown=ShownSlots.of(page)
+            ),
+            "chosen": request.GET.get("chassis"),
+        }
     else:
-        context = _chosen_chassis(person, board, parse_id(request.GET.get("chassis", "")), found)
+        context = _chosen_chassis(person, board, wanted, number, places)
     marks, screen = draft_marks(person), Screen.of(request.COOKIES)
     for one in context["chassis"]:
         if view == "topology":
@@ -137,8 +148,16 @@ def fabric(request: HttpRequest) -> HttpResponse:
     return render(request, "fabric/topology/fabric.html", context)
 
 
+def _found_places(person: User, search: str) -> dict[int, list[SlotPlace]]:
+    """Return the places of found devices by chassis, in the order of their names."""
+    names = Chassis.objects.visible_to(person).values_list("pk", "name")
+    ids = [pk for pk, name in sorted(names, key=lambda one: natural_key(one[1].casefold()))]
+    places = slot_places(person, ids, devices=found_devices(person, search))
+    return {pk: places[pk] for pk in ids if pk in places}
+
+
 def _chosen_chassis(
-    person: User, board: StatusBoard, wanted: int, found: Mapping[int, ChassisView] | None
+    person: User, board: StatusBoard, wanted: int, page_number: str | None, found: Mapping[int, list[SlotPlace]] | None
 ) -> dict[str, Any]:
     """Return the map, of those found if there was a search, and the chassis that is wanted, else the worst."""
     fleet = fleet_of(person, board)
@@ -147,13 +166,18 @@ def _chosen_chassis(
         return {"chassis": []}
     place = next((place for place, one in enumerate(tiles) if one.id == wanted), 0)
     chosen = tiles[place].id
+    places = slot_places(person, [chosen]).get(chosen, []) if found is None else found[chosen]
+    page, shown = slots_on_page(places, page_number)
+    if found is not None:
+        shown = ShownSlots.of(page)
     return {
         "fleet": dataclasses.replace(fleet, tiles=tiles),
         "chosen": chosen,
         "number": place + 1,
         "before": tiles[place - 1],
         "after": tiles[(place + 1) % len(tiles)],
-        "chassis": [found[chosen] if found is not None else chassis_view(person, chosen)],
+        "page": page,
+        "chassis": [chassis_view(person, chosen, shown)],
     }
 
 
@@ -177,14 +201,18 @@ def devices_csv(request: HttpRequest) -> Download:
 def chassis(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one chassis."""
     person = person_of(request)
-    view = chassis_view(person, pk)
-    ports = port_rows(person, chassis=pk).filter(missing_since=None).order_by("switch", "port_id")
+    row: Chassis = visible_or_404(Chassis.objects, person, pk, "chassis")
+    page, shown = slots_on_page(slot_places(person, [pk]).get(pk, []), request.GET.get("page"))
+    view = chassis_view(person, pk, shown)
+    present = port_rows(person, chassis=pk).filter(missing_since=None).order_by("switch", "port_id")
+    ports = Paginator(present, PORTS_A_PAGE).get_page(request.GET.get("ports"))
     counted = counter_baselines(person, [pk])
     for port in ports:
         port.errors = counts_since(port.errors, counted.get(port.pk))
     board = status_board(person, [pk])
     context: dict[str, Any] = {
         "chassis": view,
+        "page": page,
         "status": board.of("chassis", pk),
         "picture": layout_chassis(view, draft_marks(person), board, Screen.of(request.COOKIES)),
         "ports": ports,
@@ -192,16 +220,17 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
         "dialect": dialect_label(view.dialect),
     }
     if person.is_administrator:
-        row = Chassis.objects.get(pk=pk)
         walk = Walk.objects.filter(chassis=row).first()
         found = walk.found if walk else {}
         context["row"] = row
         context["same_hardware"] = same_hardware(row)
-        context["kinds"] = [
-            (_(label), resources)
+        reported = {
+            _(label): resources
             for kind, label in INVENTORY_LABELS.items()
             if (resources := found.get(kind)) and isinstance(resources, list)
-        ]
+        }
+        most = PARTS_LISTED if sum(map(len, reported.values())) > MAX_PARTS_LISTED else MAX_PARTS_LISTED
+        context["kinds"] = [(label, len(parts), parts[:most]) for label, parts in reported.items()]
         context["problems"] = found.get("problems", [])
         if "gaps" in found:  # a walk of an earlier version did not look for any
             context["gaps"] = gaps_view(found["gaps"])
@@ -237,7 +266,9 @@ def drawer(request: HttpRequest, pk: int) -> HttpResponse:
             messages.error(request, error.sentence)
             return redirect("fabric:drawer", pk=pk)
         return redirect("fabric:operation", pk=operation.pk)
-    chassis = chassis_view(person, row.chassis_id)
+    places = slot_places(person, [row.chassis_id], drawer=pk).get(row.chassis_id, [])
+    page, here = slots_on_page(places, request.GET.get("page"))
+    chassis = chassis_view(person, row.chassis_id, here)
     view = next((one for one in chassis.drawers if one.id == row.pk), None)
     shown = dataclasses.replace(chassis, drawers=(view,) if view else ())
     slots = [slot for slot in view.slots if slot.device] if view else []
@@ -245,6 +276,7 @@ def drawer(request: HttpRequest, pk: int) -> HttpResponse:
     board = status_board(person, [row.chassis_id])
     context = {
         "drawer": row,
+        "page": page,
         "chassis": shown,
         "status": board.of("drawer", pk),
         "picture": layout_chassis(shown, draft_marks(person), board, Screen.of(request.COOKIES)),
