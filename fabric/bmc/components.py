@@ -11,15 +11,16 @@ from fabric.bmc.relations import ResourceRelations
 from fabric.bmc.types import ComponentKind, RedfishComponent, RedfishMetrics
 from fabric.bmc.values import (
     JsonObject,
+    bytes_of,
     integer,
     links,
+    mapping,
     named_texts,
     normalize_uri,
     number,
     objects,
     paths_above,
     text,
-    value_at,
 )
 
 KINDS = {
@@ -76,8 +77,7 @@ def _holder_of(uri: str, relations: ResourceRelations) -> str:
 def _capacity(body: JsonObject) -> int | None:
     if (exact := integer(body, "CapacityBytes")) is not None:
         return exact
-    mib = _first_number(body, ("CapacityMiB", "MemoryChunkSizeMiB"))
-    return None if mib is None else int(mib * 2**20)
+    return bytes_of(_first_number(body, ("CapacityMiB", "MemoryChunkSizeMiB")))
 
 
 def _first_number(body: JsonObject, names: Iterable[str]) -> float | None:
@@ -112,7 +112,7 @@ def read_metrics(found: Mapping[str, CrawledResource]) -> Iterator[RedfishMetric
         sensors: list[str] = []
         for pointer in METRICS[each.kind]:
             steps = pointer.split("/")
-            if value_at(each.body, *steps[:-1]) is None or steps[-1] not in value_at(each.body, *steps[:-1]):
+            if steps[-1] not in mapping(each.body, *steps[:-1]):
                 continue
             source = normalize_uri(text(each.body, steps[0], "DataSourceUri"))
             if source in found:

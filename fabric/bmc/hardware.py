@@ -23,6 +23,7 @@ from fabric.bmc.types import (
 from fabric.bmc.values import (
     JsonObject,
     boolean,
+    bytes_of,
     corrected_link_speed,
     integer,
     link,
@@ -230,8 +231,8 @@ def _memory_bytes(processors: list[CrawledResource]) -> int | None:
         parts = [integer(part, "CapacityMiB") for part in objects(processor.body, "ProcessorMemory")]
         known = [part for part in parts if part is not None]
         if total is not None or known:
-            sizes.append((total if total is not None else sum(known)) * 2**20)
-    return sum(sizes) if sizes else None
+            sizes.append(total if total is not None else sum(known))
+    return bytes_of(sum(sizes)) if sizes else None
 
 
 def device_kind(relations: ResourceRelations, uri: str) -> DeviceKind:

@@ -34,6 +34,7 @@ class ResourceRelations:
     def __init__(self, found: Mapping[str, CrawledResource]) -> None:
         self._found = found
         self._device_of: dict[str, str] = {}
+        self._devices_inside: dict[str, set[str]] = defaultdict(set)  # by chassis
         self._functions: dict[str, set[str]] = defaultdict(set)
         self._faces: dict[str, set[str]] = defaultdict(set)
         self._endpoints_of: dict[str, set[str]] = defaultdict(set)  # by device
@@ -72,6 +73,7 @@ class ResourceRelations:
         body = each.body
         if each.kind == "PCIeDevice":
             self._device_of[each.uri] = each.uri
+            self._devices_inside[each.uri.rpartition("/PCIeDevices/")[0]].add(each.uri)
             for uri in links(body, "Links", "PCIeFunctions"):
                 self._assign_to_device(uri, each.uri)
             for face in ("Processors", "Drives", "NetworkAdapters", "StorageControllers"):
@@ -165,8 +167,7 @@ class ResourceRelations:
         device = next((self._device_of[uri] for uri in paths_above(entity) if uri in self._device_of), "")
         if not device and entity in self._found:
             inside = set(self._devices_named_by(self._found[entity])) & self._device_of.keys()
-            if self.is_kind(entity, "Chassis"):
-                inside |= {uri for uri in self._device_of if uri.startswith(f"{entity}/PCIeDevices/")}
+            inside |= self._devices_inside.get(entity, set())
             devices = {self._device_of[uri] for uri in inside}
             device = devices.pop() if len(devices) == 1 else ""
         if device:

@@ -79,6 +79,11 @@ def integer(body: JsonObject, *path: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def bytes_of(mebibytes: float | None) -> int | None:
+    """Return a size in bytes; None where it is unknown, negative, or more than 64 bits can count."""
+    return int(mebibytes * 2**20) if mebibytes is not None and 0 <= mebibytes < 2**43 else None
+
+
 def boolean(body: JsonObject, *path: str) -> bool | None:
     """Return True or False; anything else is None."""
     value = value_at(body, *path)

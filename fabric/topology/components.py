@@ -11,6 +11,7 @@ from fabric.bmc.types import ComponentKind
 from fabric.inventory.models import Device, Walk
 from fabric.topology.problems import BAD_HEALTH
 
+MAX_SHOWN = 100  # of a kind
 LABELS = {
     ComponentKind.POWER_SUPPLY: gettext_noop("Power supplies"),
     ComponentKind.BATTERY: gettext_noop("Batteries"),
@@ -27,8 +28,14 @@ class ComponentGroup:
 
     def __init__(self, kind: ComponentKind, found: Iterable[dict[str, Any]]) -> None:
         self.label = _(LABELS[kind])
-        self.rows = [{**one, "facts": component_facts(one), "is_absent": one["state"] == "Absent"} for one in found]
-        self.is_open = any(one["health"] in BAD_HEALTH for one in self.rows)
+        # The unwell first: of thousands, only some are shown.
+        rows = sorted(found, key=lambda one: one["health"] not in BAD_HEALTH)
+        self.count = len(rows)
+        self.rows = [
+            {**one, "facts": component_facts(one), "is_absent": one["state"] == "Absent"} for one in rows[:MAX_SHOWN]
+        ]
+        self.left_out = self.count - len(self.rows)
+        self.is_open = bool(rows) and rows[0]["health"] in BAD_HEALTH
 
 
 def chassis_components(chassis_id: int) -> list[ComponentGroup]:

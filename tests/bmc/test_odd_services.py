@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from fabric.bmc.discovery import discover
@@ -162,3 +163,18 @@ async def test_accelerators_in_hpes_own_resources_are_devices_unless_a_standard_
     assert (gpu.firmware_version, gpu.chassis_uri) == ("92.00.45", BOX)
     alone = await walk(hpe(5, "GPU", ""))
     assert [each.id for each in alone.devices] == ["5"]
+
+
+async def test_components_and_metrics_of_nonsense_are_listed_without_it() -> None:
+    inventory = await walk(
+        resource(f"{BOX}/Memory/1", "Memory", CapacityMiB=2**62, OperatingSpeedMhz="fast", Links=[], Location=7),
+        resource(f"{BOX}/Memory/2", "Memory", CapacityMiB=-1, Manufacturer=None, Status=[]),
+        resource(f"{BOX}/Cables/1", "Cable", Links={"UpstreamPorts": {"@odata.id": 7}}),
+        resource(f"{BOX}/Power", "Power", PowerSupplies=["none", {"PowerCapacityWatts": "much"}]),
+        resource(f"{BOX}/EnvironmentMetrics", "EnvironmentMetrics", TemperatureCelsius=41, PowerWatts=None),
+        resource(f"{BOX}/Memory/1/MemoryMetrics", "MemoryMetrics", LifeTime="long", BandwidthPercent=None),
+    )
+    assert {one.capacity_bytes for one in inventory.components} == {None}
+    assert {one.capacity_watts for one in inventory.components} == {None}
+    assert [(one.owner_uri, one.pointers) for one in inventory.metrics] == [(f"{BOX}/Memory/1", ("BandwidthPercent",))]
+    assert msgspec.json.encode(inventory)

@@ -66,6 +66,23 @@ def test_each_is_where_an_operator_looks_for_it(chassis: Chassis, administrator:
     assert "PSU 1" not in own
 
 
+def test_of_thousands_the_unwell_are_shown_and_how_many_there_are(
+    chassis: Chassis, administrator: User, client: Client
+) -> None:
+    drives = [
+        resource(f"{BOX}/Drives/{number}", "Drive", Name=f"Disk <b>{number}</b>", Status={"Health": health})
+        for number in range(300)
+        for health in ["Warning" if number == 299 else "OK"]
+    ]
+    inventory_apply(chassis=chassis, inventory=asyncio.run(walked(*drives)))
+    client.force_login(administrator)
+    page = client.get(reverse("fabric:chassis", args=[chassis.pk])).content.decode()
+    assert "Drives (300)" in page
+    assert "200 more are not shown." in page
+    assert "Disk &lt;b&gt;299&lt;/b&gt;" in page
+    assert "<b>299" not in page
+
+
 def test_what_is_unwell_is_named(chassis: Chassis, administrator: User) -> None:
     Chassis.objects.update(health="Critical")
     assert any("PSU 1 (Critical)" in problem.sentence for problem in present_problems(administrator, [chassis.pk]))
