@@ -22,7 +22,7 @@ from fabric.bmc.dialects.protocol import (
 from fabric.bmc.hardware import ADD_BLOCK, lists_blocks
 from fabric.bmc.transport import BmcResponse
 from fabric.bmc.types import Dialect, Inventory, RedfishEndpoint, RedfishSystem
-from fabric.bmc.values import mapping, text
+from fabric.bmc.values import mapping, paths_above, text
 
 # Systems whose Allow header is read; a service treats all of its systems alike.
 MAX_PROBED_SYSTEMS = 3
@@ -102,7 +102,11 @@ def block_list(blocks: Iterable[str]) -> dict[str, Any]:
 def system_initiator(system: RedfishSystem, endpoints: Mapping[str, RedfishEndpoint]) -> RedfishEndpoint | None:
     """Return the endpoint of a host's end of a path, which the system links to or which links to the system."""
     linked = [endpoints[uri] for uri in system.endpoint_uris if uri in endpoints]
-    linked += [endpoint for endpoint in endpoints.values() if system.uri in endpoint.entity_uris]
+    linked += [
+        endpoint
+        for endpoint in endpoints.values()
+        if any(system.uri in paths_above(uri) for uri in endpoint.entity_uris)
+    ]
     return next((endpoint for endpoint in linked if endpoint.role == "Initiator"), None)
 
 
