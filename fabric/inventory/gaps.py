@@ -27,11 +27,12 @@ class GapView:
     reason: str
     is_recommended: bool
     examples: tuple[str, ...]
+    more: str  # how many other places there are
 
 
 @dataclass(frozen=True)
 class GapsView:
-    """What a BMC lacks on a page: in a sentence, and by purpose."""
+    """What a BMC lacks on a page: counted in a line, and by purpose."""
 
     summary: str
     groups: list[tuple[str, list[GapView]]]
@@ -43,17 +44,21 @@ def gaps_view(stored: list[dict[str, Any]]) -> GapsView:
     counted = [(purpose, sum(not gap.is_recommended for gap in found)) for purpose, found in groups]
     parts = [_(PURPOSES[purpose][1], count=count) for purpose, count in counted if count]
     return GapsView(
-        summary=_("The BMC lacks {parts}", parts=joined(parts, ", "))
-        if parts
-        else _("The BMC lacks nothing mandatory"),
+        summary=_("Missing: {parts}", parts=joined(parts, ", ")) if parts else _("Nothing mandatory is missing"),
         groups=[
             (
                 _(PURPOSES[purpose][0]),
-                [GapView(gap_sentence(gap), _(gap.reason), gap.is_recommended, gap.examples) for gap in found],
+                [_gap_view(gap) for gap in found],
             )
             for purpose, found in groups
         ],
     )
+
+
+def _gap_view(gap: ProfileGap) -> GapView:
+    others = gap.missing - len(gap.examples) if gap.examples else 0
+    more = _("and {count} more", count=others) if others > 0 else ""
+    return GapView(gap_sentence(gap), _(gap.reason), gap.is_recommended, gap.examples, more)
 
 
 def gap_groups(gaps: Iterable[ProfileGap], purposes: Iterable[str]) -> list[tuple[str, list[ProfileGap]]]:

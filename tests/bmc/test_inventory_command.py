@@ -170,7 +170,6 @@ def test_a_service_without_a_fabric_lacks_a_way_to_attach() -> None:
         told = run(server.url, "--profile").stdout
     assert "    mandatory: There is no Port. The ends of the links.\n" in told
     assert "    mandatory: There is no known way to attach devices. None of the known ways was found" in told
-    assert "    recommended: There is no Fabric." in told
 
 
 def test_the_help_tells_the_exit_codes() -> None:

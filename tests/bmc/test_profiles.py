@@ -177,11 +177,11 @@ def test_a_page_shows_what_is_mandatory_first_and_purposes_without_gaps() -> Non
         {"purpose": "Composing", "kind": "way", "reason": "It has no zones."},
     ]
     view = gaps_view(gaps)
-    assert view.summary == "The BMC lacks 1 for health, 1 for composing"
+    assert view.summary == "Missing: 1 for health, 1 for composing"
     assert [(heading, [gap.sentence for gap in found]) for heading, found in view.groups] == [
         ("For monitoring", []),
         ("For health", ["Port has no LinkStatus.", "Port has no LinkState."]),
         ("For composing", ["There is no known way to attach devices."]),
     ]
-    assert gaps_view([]).summary == gaps_view(gaps[:1]).summary == "The BMC lacks nothing mandatory"
+    assert gaps_view([]).summary == gaps_view(gaps[:1]).summary == "Nothing mandatory is missing"
     assert GapKind.WAY.value == "way"

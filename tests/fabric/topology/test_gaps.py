@@ -36,10 +36,11 @@ def test_an_administrator_reads_what_is_missing_where_and_why(
 ) -> None:
     text = page(client, administrator, chassis)
     for words in (
-        "The BMC lacks 1 for health",
+        "Missing: 1 for health",
         "3 of 16: Port has no LinkStatus.",
         LACK.reason,
         "/F/&lt;b&gt;/Ports/1",
+        "and 2 more",
     ):
         assert words in text
     assert text.count("Nothing is missing.") == 2
