@@ -36,6 +36,7 @@ urlpatterns = [
     path("maintenance/<int:pk>/", maintenance_views.managed_part, name="managed_part"),
     path("maintenance/<int:pk>/locate/", inventory_views.part_locate, name="part_locate"),
     path("chassis/<int:pk>/dialect/", operations_views.chassis_dialect, name="chassis_dialect"),
+    path("chassis/<int:pk>/dialect/trial/", operations_views.dialect_trial, name="dialect_trial"),
     path("drawers/<int:pk>/", topology_views.drawer, name="drawer"),
     path("slots/<int:pk>/", topology_views.slot, name="slot"),
     path("devices/", device_views.devices, name="devices"),

@@ -64,6 +64,7 @@ class Action(models.TextChoices):
     CHASSIS_ADD = "chassis.add", gettext_noop("Add a chassis")
     CHASSIS_EDIT = "chassis.edit", gettext_noop("Change a chassis")
     CHASSIS_DIALECT = "chassis.dialect", gettext_noop("Set how the devices of a chassis are attached")
+    CHASSIS_TRIAL = "chassis.trial", gettext_noop("Try how a chassis attaches devices, by a write that is reverted")
     CHASSIS_REMOVE = "chassis.remove", gettext_noop("Delete a chassis")
     CHASSIS_SIGN_IN = "chassis.sign_in", gettext_noop("Try the stored password of a chassis")
     CHASSIS_LOCATE = "chassis.locate", gettext_noop("Switch a location LED")  # of any part

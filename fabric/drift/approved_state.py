@@ -76,6 +76,8 @@ def operation_result(operation: Operation) -> str:
             kind = setting.get("port_type") or (port.port_type if port is not None else "")
             width = setting.get("configured_width") or (port.configured_width if port is not None else None)
             return f"{kind}/{width or ''}"
+        case Operation.Kind.TRIAL:
+            return ""
     return str(operation.target_id or "")
 
 

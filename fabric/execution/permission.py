@@ -35,6 +35,12 @@ def _is_still_permitted(person: User, operation: Operation) -> bool:
             return may_move_cable(person)
         case Operation.Kind.RESET:
             return person.is_administrator
+        case Operation.Kind.TRIAL:
+            parts = (
+                Device.objects.filter(pk=operation.device_id or 0),
+                HostPort.objects.filter(pk=operation.target_id or 0),
+            )
+            return person.is_administrator and all(rows.filter(tenant=None).exists() for rows in parts)
     ports = {port.pk for port in (operation.source, operation.target) if port is not None}
     return Device.objects.visible_to(person).filter(pk=operation.device_id).exists() and HostPort.objects.visible_to(
         person

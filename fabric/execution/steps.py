@@ -18,6 +18,7 @@ from core.language import gettext_noop
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import configure_port, read_zone, set_drawer_mode
+from fabric.bmc.errors import BmcError
 from fabric.bmc.types import DrawerMode
 from fabric.bmc.values import text
 from fabric.execution.claims import OperationClaim, OperationFailedError, host_claim
@@ -34,6 +35,7 @@ from fabric.execution.membership import operation_dialect, set_membership, zone_
 from fabric.execution.part_steps import read_part, reset_part
 from fabric.execution.permission import check_still_allowed, nothing_changed_note
 from fabric.execution.proof import proof_begin, proof_end
+from fabric.execution.trial_steps import conclude_trial, revert_trial
 from fabric.inventory.models import Device, HostPort
 from fabric.operations.models import Operation
 from fabric.operations.rules import CABLE_SECONDS, PortSetting
@@ -59,6 +61,8 @@ async def run_steps(claim: OperationClaim, bmc: BmcClient) -> None:
             await _move_cable(claim, bmc)
         case Operation.Kind.RESET:
             await reset_part(claim, bmc)
+        case Operation.Kind.TRIAL:
+            await _try_dialect(claim, bmc)
         case _:
             await _move_device(claim, bmc)
 
@@ -85,6 +89,10 @@ async def read_back(claim: OperationClaim, bmc: BmcClient) -> str:
         return await read_part(bmc, operation.managed_part)
     if operation.device is None:
         return ""
+    if operation.kind == Operation.Kind.TRIAL:
+        # However it ended: what was written is reverted.
+        with contextlib.suppress(BmcError):
+            await revert_trial(claim, bmc)
     zone_uri = await zone_uri_of(claim, bmc, operation.device.endpoint_uri)
     failpoint("operation.read")
     await refresh_attachment(bmc, operation.device, zone_uri, before_write=claim.check_held)
@@ -119,6 +127,8 @@ def read_back_sentence(operation: Operation, found: str) -> str:
             )
         case Operation.Kind.RESET:
             return f"Its power is '{found}'." if found else gettext_noop("It answers, and tells no power state.")
+        case Operation.Kind.TRIAL if found:
+            return gettext_noop("It is still attached: the chassis did not let it be detached again.")
     for port in (operation.source, operation.target):
         if port is not None and port.uri == found:
             return f"It is attached to {port.label}."
@@ -232,6 +242,24 @@ async def _check_current_zone(claim: OperationClaim, bmc: BmcClient, device: Dev
         if device.serial_number and found and found != device.serial_number:
             raise OperationFailedError(f"There is another device in the slot now (serial number {found}).")
     return zone_uri
+
+
+async def _try_dialect(claim: OperationClaim, bmc: BmcClient) -> None:
+    """Attach a device that is nobody's and detach it again, by a dialect that its chassis does not show."""
+    device, port = claim.operation.device, claim.operation.target
+    if device is None or port is None:
+        raise OperationFailedError(gettext_noop("The device or the host port is gone from the site."))
+    async with _check(claim, bmc):
+        _check_device_identity(claim.operation, device)
+        await _check_current_zone(claim, bmc, device)
+    async with claim.step("Write") as step:
+        await claim.retry(partial(set_membership, claim, bmc, port.uri, device.endpoint_uri, present=True))
+        step["sentence"] = f"The zone of {port.label} holds {device.name}, as read back."
+    async with claim.step("Revert") as step:
+        await claim.retry(partial(revert_trial, claim, bmc))
+        step["sentence"] = f"The zone of {port.label} no longer holds it."
+    await _verify(claim, bmc, "", f"{device.name} is still in a zone.")
+    await run_in_thread(conclude_trial, claim.operation)
 
 
 async def _change_mode(claim: OperationClaim, bmc: BmcClient) -> None:

@@ -120,6 +120,7 @@ class Operation(models.Model):
         MOVE = "move", gettext_lazy("Move")  # from source to target
         MODE = "mode", gettext_lazy("Change mode")  # of a drawer
         PORT = "port", gettext_lazy("Configure port")  # its type and lanes
+        TRIAL = "trial", gettext_lazy("Try a way to attach")  # to target and back, to find the dialect of the chassis
         CABLE = "cable", gettext_lazy("Move cable")  # of a host port, by a person, to another host
         RESET = "reset", gettext_lazy("Reset")  # of a part, or its power on or off
 
@@ -134,7 +135,7 @@ class Operation(models.Model):
         CANCELLED = "cancelled", gettext_lazy("Cancelled")
 
     # Those that run alone in their chassis: whatever else works on it may lose the BMC or a link.
-    EXCLUSIVE = ("reset",)
+    EXCLUSIVE = ("reset", "trial")
     FINAL = ("done", "failed", "cancelled")
     AT_WORK = ("running", "verifying")
 
@@ -192,7 +193,7 @@ class Operation(models.Model):
     host = models.ForeignKey(Host, null=True, on_delete=models.SET_NULL, related_name="operations")
     managed_part = models.ForeignKey(ManagedPart, null=True, on_delete=models.SET_NULL, related_name="operations")
     mode = models.CharField(max_length=30, blank=True)
-    # Of PORT: {"port_type", "configured_width"}; of RESET: `fabric.operations.rules.ResetSetting`
+    # Of PORT: {"port_type", "configured_width"}; of TRIAL: {"dialect"}; of RESET: fabric.operations.rules.ResetSetting
     setting = models.JSONField(default=dict)
     forced = models.BooleanField(default=False)  # detach although it is in use; confirmed by typing
     # Names at the time of the request: the sentence stays true when hardware or users are removed.

@@ -40,6 +40,8 @@ def projected_drawers(chassis: Collection[int]) -> dict[DrawerKey, DrawerSnapsho
                 hosts[operation.source_id] = operation.host_id
             case Operation.Kind.PORT:
                 settings[operation.port_id] = PortSetting(**operation.setting)
+            case Operation.Kind.TRIAL:
+                pass  # its device is back where it was, at the end
             case _:
                 attached[operation.device_id] = operation.target_id
     ports_in: dict[DrawerKey, list[PortSnapshot]] = defaultdict(list)

@@ -191,13 +191,7 @@ def _create_mode(person: User, drawer: Drawer, mode: str, idempotency_key: str, 
     )
 
 
-def operation_store(
-    person: User,
-    kind: Operation.Kind,
-    idempotency_key: str,
-    digest: str,
-    **values: Any,
-) -> Operation:
+def operation_store(person: User, kind: Operation.Kind, idempotency_key: str, digest: str, **values: Any) -> Operation:
     """Store a new operation, which a worker gets once it is committed."""
     operation = Operation.objects.create(
         kind=kind,
@@ -456,6 +450,7 @@ STEP_NAMES: Final = {
         gettext_noop("Wait for its end"),
         gettext_noop("Read back"),
     ),
+    "trial": (gettext_noop("Check"), gettext_noop("Write"), gettext_noop("Revert"), gettext_noop("Read back")),
 }
 
 

@@ -30,8 +30,10 @@ from fabric.inventory.models import Chassis, Device, HostPort, Walk
 from fabric.operations import services
 from fabric.operations.models import Operation, Plan, Proof
 from fabric.operations.selectors import may_cancel, operations_visible_to, visible_host_port
+from fabric.operations.trials import proposed_trial, trial_obstacle, trial_request
 
 ROWS_A_PAGE = 50
+TRIALS_SHOWN = 5
 STEP_STATES = {
     "waiting": gettext_noop("waiting"), "running": gettext_noop("running"), "done": gettext_noop("done"),
     "failed": gettext_noop("failed"), "skipped": gettext_noop("skipped"),
@@ -86,8 +88,31 @@ def chassis_dialect(request: HttpRequest, pk: int) -> HttpResponse:
         "found": dialect_label(found.get("dialect", Dialect.NONE)),
         "found_reason": found.get("dialect_reason", ""),
         "choices": [(name.value, dialect_label(name)) for name in DIALECT_LABELS],
+        "obstacle": trial_obstacle(row),
+        "trial": proposed_trial(row),
+        "trials": Operation.objects.filter(chassis=row, kind=Operation.Kind.TRIAL).select_related("proof")[
+            :TRIALS_SHOWN
+        ],
     }
     return render(request, "fabric/operations/chassis_dialect.html", context)
+
+
+@require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_TRIAL, section=None, fresh_sign_in=True)
+def dialect_trial(request: HttpRequest, pk: int) -> HttpResponse:
+    """Request the write of `dialect`, `device` and `port` that the page of a chassis proposed; it is reverted."""
+    row: Chassis = row_or_404(Chassis.objects.all(), pk, "chassis")
+    device, port = (
+        row_or_404(model.objects.filter(chassis=row), parse_id(request.POST.get(name, "")), kind)
+        for model, name, kind in ((Device, "device", "device"), (HostPort, "port", "host port"))
+    )
+    shown: tuple[str, object] = ("fabric:chassis_dialect", pk)
+    with refusals_as_messages(request):
+        operation = trial_request(
+            person=person_of(request), chassis=row, dialect=request.POST.get("dialect", ""), device=device, port=port
+        )
+        shown = ("fabric:operation", operation.pk)
+    return redirect(*shown)
 
 
 @require_GET

@@ -343,6 +343,7 @@ def make_lab() -> Lab:
         name: [chassis.pk]
         for name in (
             "chassis_dialect",
+            "dialect_trial",
             "chassis_edit",
             "chassis_limits",
             "chassis_locate",

@@ -100,6 +100,7 @@ RESTRICTED = {
         exports:export_runs exports:export_runs_csv exports:export_start exports:export_switch exports:export_test
         api:managed_part api:part_led api:part_reset api:managed_parts
         exports:exports exports:exports_csv fabric:chassis_add fabric:chassis_dialect fabric:chassis_edit
+        fabric:dialect_trial
         fabric:chassis_locate fabric:chassis_remove fabric:chassis_sign_in fabric:managed_part fabric:part_locate
         fabric:maintenance fabric:maintenance_csv
         fabric:devices_assign fabric:lease_decision fabric:lease_extension_decline
