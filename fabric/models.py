@@ -6,6 +6,7 @@ from fabric.failures import models as failures
 from fabric.history import models as history
 from fabric.inventory import models as inventory
 from fabric.leases import models as leases
+from fabric.maintenance import models as maintenance
 from fabric.operations import models as operations
 
-__all__ = ["agents", "drift", "failures", "history", "inventory", "leases", "operations"]
+__all__ = ["agents", "drift", "failures", "history", "inventory", "leases", "maintenance", "operations"]

@@ -21,6 +21,7 @@ class Danger(models.TextChoices):
     CHASSIS_REMOVE = "chassis_remove", gettext_noop("Delete a chassis")
     OVER_QUOTA = "over_quota", gettext_noop("Give a tenant more than its quota, or raise that")
     POWER = "power", gettext_noop("Reset a part, or switch its power")
+    FIRMWARE = "firmware", gettext_noop("Update firmware")
     POLICY = "policy", gettext_noop("Take an act out of this policy")
 
 

@@ -68,6 +68,9 @@ class Action(models.TextChoices):
     CHASSIS_REMOVE = "chassis.remove", gettext_noop("Delete a chassis")
     CHASSIS_SIGN_IN = "chassis.sign_in", gettext_noop("Try the stored password of a chassis")
     CHASSIS_LOCATE = "chassis.locate", gettext_noop("Switch a location LED")  # of any part
+    FIRMWARE_UPDATE = "firmware.update", gettext_noop("Update firmware")
+    FIRMWARE_IMAGE_ADD = "firmware_image.add", gettext_noop("Upload an image of firmware")
+    FIRMWARE_IMAGE_REMOVE = "firmware_image.remove", gettext_noop("Delete an image of firmware")
     PART_RESET = "part.reset", gettext_noop("Reset a part, or switch its power")
     ZONE_RESTORE = "chassis.restore", gettext_noop("Put back what a BMC dropped from a zone at a write")
     OPERATION_REQUEST = "operation.request", gettext_noop("Request an attach, detach or move")

@@ -205,6 +205,15 @@ class BmcClient:
         """Delete a resource, only if it still has `etag` where one is given (412 otherwise)."""
         return await self._write("DELETE", uri, None, etag)
 
+    async def push(self, uri: str, content: aiohttp.Payload, *, headers: dict[str, str], timeout: float) -> BmcResponse:
+        """Send a file, once, as it is read; a request before it should have signed in."""
+        if self._before_write is not None:
+            await self._before_write()
+        await self._signed_in()
+        own = {**headers, **self._authorization}
+        raw = await self._exchange("POST", self.path(uri), headers=own, content=content, timeout=timeout)
+        return self._accept(uri, raw)
+
     async def _write(self, method: str, uri: str, body: dict[str, Any] | None, etag: str) -> BmcResponse:
         if self._before_write is not None:
             await self._before_write()
@@ -250,7 +259,7 @@ class BmcClient:
         uri: str,
         *,
         headers: dict[str, str] | None = None,
-        content: bytes | None = None,
+        content: bytes | aiohttp.Payload | None = None,
         timeout: float | None = None,
     ) -> RawResponse:
         async with self._gate, self._access.request(self.host, timeout or self._timeout):
@@ -304,17 +313,23 @@ class BmcClient:
             raise SignInRefused(f"{where} requires a name and password.", answered=401)
         raise RequestRefused(f"{where} answered {raw.status}{detail}", answered=raw.status, reason=reason)
 
-    async def finish(self, answer: BmcResponse, *, timeout: float = TASK_SECONDS) -> BmcResponse:
+    async def finish(
+        self,
+        answer: BmcResponse,
+        *,
+        timeout: float = TASK_SECONDS,
+        progress: Callable[[JsonObject], Awaitable[None]] | None = None,
+    ) -> BmcResponse:
         """Follow a 202 to the end of its task and return the last response; others are returned unchanged.
 
         So is a 202 whose task cannot be read here, such as one whose monitor is only at another host: what was to
         change shows the end of it then. Raises TaskFailed with the task's own message, TimedOut after `timeout` s. A
-        BMC that is unreachable for a moment (as during a reboot) is retried until then.
+        BMC that is unreachable for a moment (as during a reboot) is retried until then. `progress` is awaited with each
+        answer of the monitor, and may raise to give up.
         """
         if answer.status != 202:
             return answer
-        monitor = answer.headers.get("Location") or answer.body.get("TaskMonitor") or answer.body.get("@odata.id")
-        if not isinstance(monitor, str):
+        if not (monitor := monitor_of(answer)):
             return answer
         deadline = time.monotonic() + timeout
         pause = MIN_TASK_POLL_SECONDS
@@ -331,6 +346,8 @@ class BmcClient:
                 if error.answered in UNREADABLE_MONITOR:
                     return answer
                 raise
+            if progress is not None:
+                await progress(state.body)
             # At its end, or no task at all.
             if state.body.get("TaskState") in FINAL_TASK_STATES and (state.status != 202 or "TaskState" in state.body):
                 return self._outcome(state)
@@ -344,6 +361,12 @@ class BmcClient:
             reason = error_sentence({"@Message.ExtendedInfo": messages} if messages else state.body)
             raise TaskFailed(f"{self.host} did not complete its task: {reason or one_line(str(task_state))}")
         return state
+
+
+def monitor_of(answer: BmcResponse) -> str:
+    """Return the address of the monitor of an accepted task, '' where a response names none."""
+    uri = answer.headers.get("Location") or answer.body.get("TaskMonitor") or answer.body.get("@odata.id")
+    return uri if isinstance(uri, str) else ""
 
 
 REQUEST_SECONDS = 10.0  # timeout of one request to the BMC

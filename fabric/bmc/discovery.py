@@ -19,7 +19,7 @@ from fabric.bmc.dialects import DialectProbe, probe_dialect
 from fabric.bmc.gaps import GapKind, ProfileGap
 from fabric.bmc.hardware import common_properties
 from fabric.bmc.interoperability import FABRIC_PROFILE, InteropProfile, fabric_profile, profile_gaps
-from fabric.bmc.managed_parts import read_managed_parts, read_update_service
+from fabric.bmc.managed_parts import read_managed_parts
 from fabric.bmc.oem import OEM_READERS, oem_devices
 from fabric.bmc.relations import ResourceRelations, zone_endpoints
 from fabric.bmc.types import (
@@ -36,6 +36,7 @@ from fabric.bmc.types import (
     RedfishVirtualSwitch,
     RedfishZone,
 )
+from fabric.bmc.update_service import read_update_service
 from fabric.bmc.values import (
     JsonObject,
     boolean,

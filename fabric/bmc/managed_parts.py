@@ -10,8 +10,9 @@ import msgspec
 from fabric.bmc.crawl import CrawledResource
 from fabric.bmc.hardware import common_properties, is_lit, is_present
 from fabric.bmc.relations import ResourceRelations
-from fabric.bmc.types import ManagedPartKind, RedfishManagedPart, RedfishUpdateService
-from fabric.bmc.values import JsonObject, boolean, integer, links, mapping, named_texts, objects, text, texts
+from fabric.bmc.types import RedfishManagedPart
+from fabric.bmc.update_service import ManagedPartKind
+from fabric.bmc.values import JsonObject, boolean, links, mapping, named_texts, objects, text, texts
 
 KINDS = {
     "Manager": ManagedPartKind.BMC, "Chassis": ManagedPartKind.CHASSIS, "Switch": ManagedPartKind.SWITCH,
@@ -94,17 +95,4 @@ def _software(each: CrawledResource) -> RedfishManagedPart:
         version=text(each.body, "Version"),
         software_uri=each.uri,
         is_updateable=boolean(each.body, "Updateable") is True,
-    )
-
-
-def read_update_service(body: JsonObject, uri: str) -> RedfishUpdateService:
-    """Return the ways in which a service takes images of firmware."""
-    simple = mapping(body, "Actions", "#UpdateService.SimpleUpdate")
-    return RedfishUpdateService(
-        uri=uri,
-        simple_update_target=text(simple, "target"),
-        protocols=texts(simple, "TransferProtocol@Redfish.AllowableValues"),
-        push_uri=text(body, "HttpPushUri"),
-        multipart_uri=text(body, "MultipartHttpPushUri"),
-        max_image_bytes=integer(body, "MaxImageSizeBytes"),
     )

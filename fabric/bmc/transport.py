@@ -120,7 +120,7 @@ class Transport:
         uri: str,
         *,
         headers: Mapping[str, str],
-        content: bytes | None = None,
+        content: bytes | aiohttp.Payload | None = None,
         timeout: float | None = None,
     ) -> RawResponse:
         """Send one request and return the whole response, whatever its status. Raises the transport errors of BmcError.
@@ -143,7 +143,12 @@ class Transport:
         raise AssertionError("every attempt returns or raises")
 
     async def _follow(
-        self, method: str, url: URL, headers: Mapping[str, str], content: bytes | None, limit: aiohttp.ClientTimeout
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        content: bytes | aiohttp.Payload | None,
+        limit: aiohttp.ClientTimeout,
     ) -> RawResponse:
         for _hop in range(MAX_REDIRECTS + 1):
             async with self._pool.request(

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from fabric.bmc.gaps import ProfileGap
+from fabric.bmc.update_service import ManagedPartKind, RedfishUpdateService
 
 
 class DeviceKind(StrEnum):
@@ -375,19 +376,6 @@ class RedfishLogService(RedfishResource, frozen=True, kw_only=True):
     max_records: int | None = None
 
 
-class ManagedPartKind(StrEnum):
-    """What a part is; SOFTWARE belongs to no part that the service names."""
-
-    BMC = "bmc"
-    CHASSIS = "chassis"
-    DRAWER = "drawer"
-    SWITCH = "switch"
-    DEVICE = "device"
-    DRIVE = "drive"
-    HOST = "host"
-    SOFTWARE = "software"
-
-
 class RedfishManagedPart(RedfishResource, frozen=True, kw_only=True):
     """A part with a firmware version, a location LED or a reset; `uri` of a device is that of its PCIeDevice."""
 
@@ -404,17 +392,6 @@ class RedfishManagedPart(RedfishResource, frozen=True, kw_only=True):
     reset_uri: str = ""  # the resource that offers its reset, '' for none
     reset_types: tuple[str, ...] = ()  # as its service lists them; () also where it lists them elsewhere
     chassis_uri: str = ""  # itself, or the chassis that it is in
-
-
-class RedfishUpdateService(msgspec.Struct, frozen=True, kw_only=True):
-    """How a service takes images of firmware: by their URI, or pushed to it; '' for a way that it does not offer."""
-
-    uri: str
-    simple_update_target: str = ""
-    protocols: tuple[str, ...] = ()  # of an image's URI: 'HTTPS'; () where it lists none
-    push_uri: str = ""
-    multipart_uri: str = ""
-    max_image_bytes: int | None = None
 
 
 class RedfishService(msgspec.Struct, frozen=True, kw_only=True):

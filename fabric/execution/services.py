@@ -19,7 +19,9 @@ from core.failpoints import failpoint
 from core.language import gettext_noop
 from core.threads import run_in_thread, single_connection_thread
 from fabric.bmc.client import REQUEST_SECONDS, BmcClient
+from fabric.bmc.firmware import PUSH_SECONDS
 from fabric.execution.claims import OperationCancelledError, OperationClaim, host_claims_release
+from fabric.execution.firmware_steps import UPDATE_SECONDS, VERSION_SECONDS
 from fabric.execution.part_steps import RESET_SECONDS
 from fabric.execution.proof import proof_end, proof_mark_unread
 from fabric.execution.steps import read_back, read_back_sentence, restore_on_host, run_steps
@@ -190,7 +192,11 @@ def _settle_seconds(operation: Operation) -> float | None:
 
 def _seconds_of(operation: Operation) -> float:
     """Return the timeout of an operation, s: for a cable, including the time for a person to move it."""
-    more = {Operation.Kind.CABLE: CABLE_SECONDS, Operation.Kind.RESET: RESET_SECONDS}
+    more = {
+        Operation.Kind.CABLE: CABLE_SECONDS,
+        Operation.Kind.RESET: RESET_SECONDS,
+        Operation.Kind.FIRMWARE: PUSH_SECONDS + UPDATE_SECONDS + VERSION_SECONDS,
+    }
     return OPERATION_SECONDS + more.get(Operation.Kind(operation.kind), 0.0)
 
 

@@ -22,6 +22,7 @@ from fabric.bmc.errors import BmcError
 from fabric.bmc.types import DrawerMode
 from fabric.bmc.values import text
 from fabric.execution.claims import OperationClaim, OperationFailedError, host_claim
+from fabric.execution.firmware_steps import read_part_version, update_firmware
 from fabric.execution.host_steps import (
     RELEASE_STEP,
     known_addresses,
@@ -63,6 +64,8 @@ async def run_steps(claim: OperationClaim, bmc: BmcClient) -> None:
             await reset_part(claim, bmc)
         case Operation.Kind.TRIAL:
             await _try_dialect(claim, bmc)
+        case Operation.Kind.FIRMWARE:
+            await update_firmware(claim, bmc)
         case _:
             await _move_device(claim, bmc)
 
@@ -85,6 +88,8 @@ async def read_back(claim: OperationClaim, bmc: BmcClient) -> str:
         ).words
     if operation.source is not None and operation.kind == Operation.Kind.CABLE:
         return await refresh_cable(bmc, operation.source)
+    if operation.managed_part is not None and operation.kind == Operation.Kind.FIRMWARE:
+        return await read_part_version(bmc, operation.managed_part)
     if operation.managed_part is not None:
         return await read_part(bmc, operation.managed_part)
     if operation.device is None:
@@ -125,6 +130,8 @@ def read_back_sentence(operation: Operation, found: str) -> str:
                 if is_moved
                 else gettext_noop("The cable leads elsewhere.")
             )
+        case Operation.Kind.FIRMWARE:
+            return f"It has version {found}."
         case Operation.Kind.RESET:
             return f"Its power is '{found}'." if found else gettext_noop("It answers, and tells no power state.")
         case Operation.Kind.TRIAL if found:

@@ -258,9 +258,9 @@ def counter_baselines(person: User, chassis: Collection[int]) -> Mapping[int, Co
 
 
 def interrupted_devices(part: ManagedPart) -> QuerySet[Device]:
-    """Return the devices whose links a reset or an update of a part may interrupt: none for a BMC."""
+    """Return the devices whose links a reset of a part may interrupt: none for a BMC."""
     match part.kind:
-        case ManagedPart.Kind.CHASSIS:
+        case ManagedPart.Kind.CHASSIS | ManagedPart.Kind.SOFTWARE:  # of software its part is not known
             here = Q(chassis=part.chassis_id)
         case ManagedPart.Kind.DRAWER:
             here = Q(slot__drawer=part.drawer_id, slot__drawer__isnull=False)
@@ -278,7 +278,7 @@ def interrupted_ports(part: ManagedPart) -> set[int]:
     """Return the ports (ids) of its chassis whose links a reset or an update of a part may interrupt."""
     slots = Q(slot__device__in=interrupted_devices(part).values("pk"))
     match part.kind:
-        case ManagedPart.Kind.CHASSIS:
+        case ManagedPart.Kind.CHASSIS | ManagedPart.Kind.SOFTWARE:  # of software its part is not known
             here = Q(chassis=part.chassis_id)
         case ManagedPart.Kind.DRAWER if part.drawer_id:
             here = slots | Q(host_port__drawer=part.drawer_id) | Q(slot__drawer=part.drawer_id)

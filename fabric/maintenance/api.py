@@ -15,6 +15,7 @@ from accounts.audit.actions import Action
 from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
 from accounts.viewsets import ResourceViewSet
+from accounts.visibility import row_or_404
 from core.api.fields import (
     IDEMPOTENCY_KEY,
     SEARCH,
@@ -27,13 +28,15 @@ from core.api.fields import (
     query_integer,
     query_search,
 )
-from core.api.requests import StrictSerializer, problem, validated_body
+from core.api.requests import StrictSerializer, problem, refuse_body, validated_body
 from fabric.inventory.api import CHASSIS_ID, HARDWARE_FIELDS
 from fabric.inventory.locate import part_locate
 from fabric.inventory.models import ManagedPart
+from fabric.maintenance.models import FirmwareImage
 from fabric.maintenance.selectors import PartTable, managed_part_rows
-from fabric.maintenance.services import reset_request
+from fabric.maintenance.services import firmware_drain, firmware_request, reset_request
 from fabric.operations.api import OperationSerializer, OperationViewSet
+from fabric.plans.api import PlanDetailSerializer, PlanViewSet
 
 
 class ManagedPartSerializer(serializers.ModelSerializer[ManagedPart]):
@@ -100,6 +103,35 @@ class ResetRequestSerializer(StrictSerializer, serializers.Serializer[Any]):
     affected_device_ids = serializers.ListField(child=IdField(), required=False, default=list, max_length=10_000)
 
 
+class UpdateRequestSerializer(StrictSerializer, serializers.Serializer[Any]):
+    """A wanted update from the URI of an image or an uploaded image; `version` is what it should lead to, '' any other.
+
+    `affected_device_ids` are the attached devices that you know the update of a BMC may interrupt.
+    """
+
+    image_uri = serializers.CharField(max_length=1000, required=False, default="")
+    image_id = IdField(allow_null=True, required=False, default=None)
+    version = serializers.CharField(max_length=200, required=False, default="")
+    confirmation = serializers.CharField(max_length=400, help_text="The part's `label`")
+    affected_device_ids = serializers.ListField(child=IdField(), required=False, default=list, max_length=10_000)
+
+
+class FirmwareImageSerializer(serializers.ModelSerializer[FirmwareImage]):
+    """An uploaded image of firmware; `size` is in bytes."""
+
+    class Meta:
+        model = FirmwareImage
+        fields = ["id", "name", "size", "sha256", "uploaded_by_name", "uploaded_at"]
+
+
+class FirmwareImageList(generics.ListAPIView[FirmwareImage]):
+    """Uploaded images of firmware; they are uploaded on their page."""
+
+    permission_classes = ADMINISTRATORS
+    serializer_class = FirmwareImageSerializer
+    queryset = FirmwareImage.objects.all()
+
+
 class LedSerializer(StrictSerializer, serializers.Serializer[Any]):
     """Whether a location LED is lit."""
 
@@ -159,8 +191,54 @@ class ManagedPartViewSet(ResourceViewSet):
         )
         return OperationViewSet(request=request).answer(operation, 202)
 
+    @declare(audited_as=Action.FIRMWARE_UPDATE, fresh_sign_in=True)
+    @extend_schema(
+        request=UpdateRequestSerializer,
+        responses={
+            202: OperationSerializer,
+            409: problem(
+                "What it may interrupt is attached and not drained (`in_use`; `affected` lists it), its service takes"
+                " no such image, or operations of its chassis have not ended"
+            ),
+        },
+        parameters=[IDEMPOTENCY_KEY],
+    )
+    def firmware(self, request: Request, pk: int) -> Response:
+        """Update the firmware of a part: 202 with the operation's address."""
+        row: ManagedPart = self.find_row(pk)
+        values = validated_body(UpdateRequestSerializer, request)
+        image = values["image_id"]
+        operation = firmware_request(
+            person=self.person,
+            part=row,
+            image_uri=values["image_uri"],
+            image=None if image is None else row_or_404(FirmwareImage.objects.all(), image, "image"),
+            version=values["version"],
+            confirmation=values["confirmation"],
+            affected=values["affected_device_ids"],
+            idempotency_key=idempotency_key(request),
+        )
+        return OperationViewSet(request=request).answer(operation, 202)
+
+    @declare(audited_as=Action.PLAN_CREATE)
+    @extend_schema(
+        request=None,
+        responses={
+            201: PlanDetailSerializer,
+            409: problem("A run or a lease holds a device of it, or nothing of it is attached"),
+        },
+    )
+    def drain(self, request: Request, pk: int) -> Response:
+        """Plan to detach what an update of a part interrupts: 201 with the draft. Its undo restores it."""
+        refuse_body(request)
+        plan = firmware_drain(person=self.person, part=self.find_row(pk))
+        return PlanViewSet(request=request).answer(plan, 201)
+
 
 urlpatterns = [
+    path("firmware-images/", FirmwareImageList.as_view(), name="firmware_images"),
+    path("managed-parts/<int:pk>/firmware/", ManagedPartViewSet.as_view({"post": "firmware"}), name="firmware_update"),
+    path("managed-parts/<int:pk>/drain/", ManagedPartViewSet.as_view({"post": "drain"}), name="firmware_drain"),
     path("managed-parts/", ManagedPartList.as_view(), name="managed_parts"),
     path("managed-parts/<int:pk>/", ManagedPartViewSet.as_view({"get": "retrieve"}), name="managed_part"),
     path("managed-parts/<int:pk>/led/", ManagedPartViewSet.as_view({"post": "led"}), name="part_led"),

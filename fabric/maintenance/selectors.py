@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 from django.core.paginator import Page, Paginator
 from django.db.models import Count, F, Q, QuerySet
 
@@ -17,13 +18,18 @@ from accounts.models import User
 from core.database import natural
 from core.language import gettext_noop, join_words
 from fabric.agents.selectors import DeviceOnHost, devices_on_hosts, holders_label
+from fabric.bmc.update_service import RedfishUpdateService
 from fabric.inventory.labels import host_port_name, slot_label
-from fabric.inventory.models import Device, ManagedPart
+from fabric.inventory.models import Device, ManagedPart, Walk
 from fabric.inventory.selectors import interrupted_devices
+from fabric.leases.models import Lease, LeaseItem
+from fabric.maintenance.models import FirmwareImage
+from fabric.operations.models import Plan
 from fabric.operations.rules import RESET_LABELS, reset_label
 from fabric.operations.services import DEVICE_HOLD_SOURCES
 
 PARTS_A_PAGE: Final = 50
+DRAIN_ORIGIN: Final = "firmware"
 SORTED_BY: Final = {
     "name": (natural("chassis__name"), "kind", natural("uri")), "kind": ("kind",), "model": (natural("model"),),
     "version": (natural("version"),),
@@ -125,9 +131,15 @@ class AffectedDevice:
         return f"{self.device.name} ({slot_label(self.device)}) on {self.host}" + (f": {who}" if who else "")
 
 
-def affected_devices(part: ManagedPart) -> list[AffectedDevice]:
-    """Return the attached devices that a reset of a part may interrupt, whoever has them."""
-    attached = interrupted_devices(part).filter(host_port__isnull=False)
+def affected_devices(part: ManagedPart, *, by_update: bool = False) -> list[AffectedDevice]:
+    """Return the attached devices that a reset, or an update, of a part may interrupt, whoever has them.
+
+    What a new firmware of a BMC does is not known: it may interrupt everything of its chassis.
+    """
+    devices = interrupted_devices(part)
+    if by_update and part.kind == ManagedPart.Kind.BMC:
+        devices = Device.objects.filter(chassis=part.chassis_id)
+    attached = devices.filter(host_port__isnull=False)
     rows = list(attached.select_related("tenant", "host_port__host", "slot__drawer").order_by("pk"))
     sides = devices_on_hosts(rows)
     held: dict[int, list[str]] = {row.pk: [] for row in rows}
@@ -143,6 +155,38 @@ def affected_devices(part: ManagedPart) -> list[AffectedDevice]:
         )
         for row in rows
     ]
+
+
+def undrained_devices(part: ManagedPart) -> list[AffectedDevice]:
+    """Return the attached devices that keep a part from an update: those of a BMC can be confirmed instead."""
+    return [] if part.kind == ManagedPart.Kind.BMC else affected_devices(part, by_update=True)
+
+
+def update_service(part: ManagedPart) -> RedfishUpdateService | None:
+    """Return how the service of a part takes images, as of the newest walk; None where it updates no such part."""
+    found = Walk.objects.filter(chassis=part.chassis_id).values_list("found__update_service", flat=True).first()
+    if not found or not part.software_uri or not part.is_updateable or part.missing_since is not None:
+        return None
+    service = msgspec.convert(found, RedfishUpdateService)
+    return service if service.simple_update_target or service.takes_pushes else None
+
+
+def drain_plans(part: ManagedPart) -> QuerySet[Plan]:
+    """Return the plans that detached the devices of a part for an update, newest first."""
+    return Plan.objects.filter(origin=DRAIN_ORIGIN, title=drain_title(part)).order_by("-created_at")
+
+
+def drain_title(part: ManagedPart) -> str:
+    """Return the title of a plan that detaches the devices of a part."""
+    return f"Drain {part.label} for an update"[:200]
+
+
+def lease_holds(devices: Collection[int]) -> list[LeaseItem]:
+    """Return what leases in effect hold of these devices (ids)."""
+    held = LeaseItem.objects.filter(
+        device__in=devices, released_at=None, taken_at__isnull=False, lease__state__in=Lease.IN_EFFECT
+    )
+    return list(held.select_related("lease", "device").order_by("device"))
 
 
 def _holders(side: DeviceOnHost) -> list[str]:
@@ -163,4 +207,17 @@ def reset_proposal(*, part: ManagedPart, reset_type: str, **_: Any) -> Proposal:
         target=target_of(part, part.label),
         sentence=f"Reset {part.label} ({reset_type}).",
         facts={"power": part.power_state, "affected": [one.sentence for one in affected_devices(part)]},
+    )
+
+
+def firmware_proposal(
+    *, part: ManagedPart, image_uri: str = "", image: FirmwareImage | None = None, **_: Any
+) -> Proposal:
+    """Return what a requested update would do."""
+    source = f"{image.name} (SHA-256 {image.sha256})" if image is not None else image_uri
+    return Proposal(
+        dangers=[Danger.FIRMWARE],
+        target=target_of(part, part.label),
+        sentence=f"Update the firmware of {part.label} from {source}.",
+        facts={"version": part.version, "attached": [one.sentence for one in affected_devices(part, by_update=True)]},
     )

@@ -123,6 +123,7 @@ class Operation(models.Model):
         TRIAL = "trial", gettext_lazy("Try a way to attach")  # to target and back, to find the dialect of the chassis
         CABLE = "cable", gettext_lazy("Move cable")  # of a host port, by a person, to another host
         RESET = "reset", gettext_lazy("Reset")  # of a part, or its power on or off
+        FIRMWARE = "firmware", gettext_lazy("Update firmware")  # of a part
 
     class State(models.TextChoices):
         """The state of an operation. DONE, FAILED and CANCELLED are final."""
@@ -135,7 +136,7 @@ class Operation(models.Model):
         CANCELLED = "cancelled", gettext_lazy("Cancelled")
 
     # Those that run alone in their chassis: whatever else works on it may lose the BMC or a link.
-    EXCLUSIVE = ("reset", "trial")
+    EXCLUSIVE = ("reset", "trial", "firmware")
     FINAL = ("done", "failed", "cancelled")
     AT_WORK = ("running", "verifying")
 
@@ -193,7 +194,8 @@ class Operation(models.Model):
     host = models.ForeignKey(Host, null=True, on_delete=models.SET_NULL, related_name="operations")
     managed_part = models.ForeignKey(ManagedPart, null=True, on_delete=models.SET_NULL, related_name="operations")
     mode = models.CharField(max_length=30, blank=True)
-    # Of PORT: {"port_type", "configured_width"}; of TRIAL: {"dialect"}; of RESET: fabric.operations.rules.ResetSetting
+    # Of PORT: {"port_type", "configured_width"}; of TRIAL: {"dialect"}; of RESET and FIRMWARE: `ResetSetting` and
+    # `FirmwareSetting` of fabric.operations.rules.
     setting = models.JSONField(default=dict)
     forced = models.BooleanField(default=False)  # detach although it is in use; confirmed by typing
     # Names at the time of the request: the sentence stays true when hardware or users are removed.

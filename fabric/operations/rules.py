@@ -351,6 +351,27 @@ class ResetSetting:
         return "Off" if self.reset_type in TURNS_OFF else "On"
 
 
+@dataclass(frozen=True, kw_only=True)
+class FirmwareSetting:
+    """A requested update: an image's URI, or an uploaded image (id and name), and the version that it should lead to.
+
+    `wanted` is '' where any other version than `before` is right. `sent` and `task`, the address of its monitor, are
+    for a worker that takes over.
+    """
+
+    image_uri: str = ""
+    image: int | None = None
+    image_name: str = ""
+    wanted: str = ""
+    before: str = ""
+    sent: bool = False
+    task: str = ""
+
+    def is_reached(self, version: str) -> bool:
+        """Whether a version is the one that was wanted."""
+        return version == self.wanted if self.wanted else version not in {"", self.before}
+
+
 def reset_label(reset_type: str) -> str:
     """Return the label of a ResetType."""
     return _(RESET_LABELS.get(reset_type, reset_type))

@@ -451,6 +451,13 @@ STEP_NAMES: Final = {
         gettext_noop("Read back"),
     ),
     "trial": (gettext_noop("Check"), gettext_noop("Write"), gettext_noop("Revert"), gettext_noop("Read back")),
+    "firmware": (
+        gettext_noop("Check"),
+        gettext_noop("Send the image"),
+        gettext_noop("Update"),
+        gettext_noop("Wait for the new version"),
+        gettext_noop("Read back"),
+    ),
 }
 
 

@@ -21,6 +21,7 @@ TAG_DESCRIPTIONS = {
     "hosts": "Hosts.",
     "ports": "Ports with their links and error counters.",
     "switches": "Switch chips.",
+    "firmware-images": "Uploaded images of firmware.",
     "managed-parts": "Parts with their firmware, location LEDs and resets.",
     "operations": "Attach, detach and move devices, and follow the progress.",
     "plans": "Desired allocations as ordered steps: drafts to review, jobs once they are applied.",

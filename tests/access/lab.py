@@ -50,6 +50,7 @@ from fabric.inventory.models import (
     Switch,
 )
 from fabric.leases.models import Lease, LeaseItem, Tenure
+from fabric.maintenance.models import FirmwareImage
 from fabric.operations.models import Operation, Plan, Proof
 from fabric.plans.rules import DesiredState
 from fabric.plans.services import plan_create
@@ -358,7 +359,12 @@ def make_lab() -> Lab:
     )  # fmt: skip
     arguments |= {name: [failure.pk] for name in ("failure", "failure_keep", "failure_replace")}
     bmc = ManagedPart.objects.create(chassis=chassis, uri="/m", name="BMC of falcon", kind="bmc", version="1")
-    arguments |= {name: [bmc.pk] for name in ("managed_part", "part_led", "part_locate", "part_reset")}
+    arguments |= {
+        name: [bmc.pk]
+        for name in ("managed_part", "firmware_drain", "firmware_update", "part_led", "part_locate", "part_reset")
+    }
+    image = FirmwareImage.objects.create(name="bmc.bin", size=1, uploaded_by_name="administrator")
+    arguments |= {"firmware_image_remove": [image.pk]}
     arguments |= {name: [people["owner"].pk] for name in ("person", "person_password", "person_second_factor")}
     passkey = passkey_row(people["owner"], "laptop")
     arguments |= {name: [passkey.pk] for name in ("passkey", "passkey_remove")}

@@ -98,10 +98,11 @@ RESTRICTED = {
         exports:export exports:export_add exports:export_edit exports:export_preview exports:export_remove
         exports:export_run exports:export_run_cancel exports:export_run_file exports:export_run_resume
         exports:export_runs exports:export_runs_csv exports:export_start exports:export_switch exports:export_test
-        api:managed_part api:part_led api:part_reset api:managed_parts
+        api:firmware_drain api:firmware_images api:firmware_update api:managed_part api:managed_parts api:part_led
+        api:part_reset
         exports:exports exports:exports_csv fabric:chassis_add fabric:chassis_dialect fabric:chassis_edit
-        fabric:dialect_trial
-        fabric:chassis_locate fabric:chassis_remove fabric:chassis_sign_in fabric:managed_part fabric:part_locate
+        fabric:dialect_trial fabric:chassis_locate fabric:chassis_remove fabric:chassis_sign_in
+        fabric:firmware_drain fabric:firmware_image_remove fabric:firmware_images fabric:managed_part fabric:part_locate
         fabric:maintenance fabric:maintenance_csv
         fabric:devices_assign fabric:lease_decision fabric:lease_extension_decline
         fabric:lease_give fabric:quotas

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fabric', '0009_dialect_choice'),
+        ('fabric', '0011_failures'),
     ]
 
     operations = [
