@@ -17,7 +17,7 @@ import msgspec
 
 from core.failpoints import failpoint
 from fabric.bmc.client import BmcClient
-from fabric.bmc.dialects import AttachmentDialect, HeldZone, dialect_of
+from fabric.bmc.dialects import AttachmentDialect, HeldZone, changed_meanwhile, dialect_of
 from fabric.bmc.errors import BmcError, CompositionRefused, RequestRefused, ServerFault, TaskFailed, ZoneChanged
 from fabric.bmc.hardware import drawer_mode
 from fabric.bmc.port_links import PortLink
@@ -93,13 +93,13 @@ async def _set_membership(
     current = await dialect.read(bmc, zone.uri)
     if (member in current.members) is present:
         return current
-    changed = f"Zone {zone.name} of {bmc.host} has been changed by somebody else; nothing was written."
+    changed = changed_meanwhile(bmc, zone)
     if set(current.members) != set(zone.members) or (zone.etag and current.etag and zone.etag != current.etag):
-        raise ZoneChanged(changed)
+        raise changed
     failpoint("bmc.attach.request" if present else "bmc.detach.request")
     what = "does not hold" if present else "still holds"
     try:
-        with _refusals_explained(changed):
+        with _refusals_explained(changed.sentence):
             written = await dialect.change(bmc, current, member, present=present)
         failpoint("bmc.attach.answered" if present else "bmc.detach.answered")
         found = await settle(
@@ -110,10 +110,11 @@ async def _set_membership(
             lambda _: f"{bmc.host} accepted the change, but zone {zone.name} {what} {member.rsplit('/', 1)[-1]}.",
         )
     except (CompositionRefused, RequestRefused, ServerFault, TaskFailed) as error:
-        await _put_back(bmc, dialect, current, {member}, because=error.sentence)
+        if dialect.lists_members:
+            await _put_back(bmc, dialect, current, {member}, because=error.sentence)
         raise
     others = set(current.members) - {member}
-    if others and not others.intersection(found.members):
+    if dialect.lists_members and others and not others.intersection(found.members):
         await _put_back(bmc, dialect, current, {member}, because=f"{bmc.host} accepted the change.")
     return found
 

@@ -21,12 +21,13 @@ from fabric.bmc.dialects.protocol import (
     DialectProbe,
     HeldZone,
     HostPortZone,
+    changed_meanwhile,
 )
 from fabric.bmc.dialects.zones import ADD_ENDPOINT, ZoneActions, ZonePatch
 from fabric.bmc.hardware import ADD_BLOCK
 from fabric.bmc.types import Dialect, Inventory, InventoryProblem
 
-__all__ = ["STATE_ABSENT", "AttachmentDialect", "DialectProbe", "HeldZone"]
+__all__ = ["STATE_ABSENT", "AttachmentDialect", "DialectProbe", "HeldZone", "changed_meanwhile"]
 
 RECOGNISED: tuple[AttachmentDialect, ...] = (
     ZonePatch(),

@@ -59,6 +59,7 @@ class _CreatedPath(AttachmentDialect):
     """A member of a collection is created for each attached device; a host port is its endpoint, also without one."""
 
     collection: ClassVar[str]
+    lists_members = False
 
     @abstractmethod
     def paths(self, inventory: Inventory) -> list[FabricPath]:

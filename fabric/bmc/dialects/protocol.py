@@ -146,6 +146,8 @@ class AttachmentDialect(ABC):
     name: ClassVar[Dialect]
     # Members are resource blocks of devices, else endpoints.
     by_blocks: ClassVar[bool] = False
+    # One resource lists all members: some services wipe that list where they refuse a change.
+    lists_members: ClassVar[bool] = True
 
     @abstractmethod
     async def recognise(self, evidence: DialectEvidence) -> str:
@@ -191,8 +193,8 @@ class AttachmentDialect(ABC):
 
 
 def changed_meanwhile(bmc: BmcClient, zone: HeldZone) -> ZoneChanged:
-    """Return the refusal of a change of a host port that is not as it was read."""
-    sentence = f"{zone.name} of {bmc.host} has been changed by somebody else; nothing was written."
+    """Return the error of a host port that somebody else has changed since it was read."""
+    sentence = f"Zone {zone.name} of {bmc.host} has been changed by somebody else; nothing was written."
     return ZoneChanged(sentence, answered=412)
 
 

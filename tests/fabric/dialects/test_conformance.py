@@ -214,6 +214,11 @@ def refused_with_a_sentence(bench: Bench) -> None:
         bench.write(1, "H3", bench.read("H3"), drawer=2)
     assert refusal.value.answered == 409
     assert bench.truth() == before
+    # What somebody else takes away at the same moment is not put back.
+    meanwhile("bmc.attach.request", lambda: bench.foreign(6, "H2", present=False))
+    with pytest.raises((CompositionRefused, ZoneChanged)):
+        bench.write(1, "H2", bench.read("H2"), drawer=2)
+    assert bench.truth()["H2"] == ["drawer1slot5"]
 
 
 def half_applied(bench: Bench) -> None:
