@@ -29,6 +29,7 @@ NAN = math.nan
 # A report is used if it covers this share of the properties that single resources would give.
 MIN_REPORT_COVERAGE = 0.5
 MAX_REPORTS = 16
+MAX_METRICS = 64  # resources that are read where no report has their values
 MAX_SERIES = 20_000  # of a chassis: its other readings are left out
 MAX_REPORT_VALUES = 2_000_000  # values and names in a report: 200,000 readings with their units and times
 REPORT_BYTES_PER_SECOND = 2**20  # a larger report is read less often
@@ -292,6 +293,7 @@ async def plan_readings(bmc: BmcClient, inventory: Inventory) -> ReadingPlan:
             best, best_uri, size = properties, uri, bytes_of_it
     if best and len(set(best) & set(wanted)) >= MIN_REPORT_COVERAGE * min(len(wanted), MAX_SERIES):
         return ReportPlan(best_uri, best, namer, size=size)
+    wanted = list(dict.fromkeys((*wanted, *metrics_properties(inventory))))
     return await _plan_resources(bmc, inventory, wanted, namer)
 
 
@@ -317,9 +319,6 @@ def expected_properties(inventory: Inventory) -> Iterator[str]:
     """
     yield from _sensor_properties(inventory)
     yield from _fan_properties(inventory)
-    for metrics in inventory.metrics:
-        for pointer in metrics.pointers:
-            yield f"{metrics.uri}#/{pointer}"
     for port in inventory.ports:
         for name in PORT_PROPERTIES:
             yield f"{port.uri}#/{name}"
@@ -329,6 +328,16 @@ def expected_properties(inventory: Inventory) -> Iterator[str]:
                 yield f"{counters.uri}#/{name}"
         for name in counters.errors:
             yield f"{counters.uri}#/PCIeErrors/{name}"
+
+
+def metrics_properties(inventory: Inventory) -> Iterator[str]:
+    """Yield the properties of metrics resources, those of devices first; of hundreds only some, each is a request."""
+    devices = {device.uri for device in inventory.devices}
+    devices |= {component.uri for component in inventory.components if component.device_uri}
+    read = [metrics for metrics in inventory.metrics if metrics.pointers]
+    for metrics in sorted(read, key=lambda one: one.owner_uri not in devices)[:MAX_METRICS]:
+        for pointer in metrics.pointers:
+            yield f"{metrics.uri}#/{pointer}"
 
 
 def _sensor_properties(inventory: Inventory) -> Iterator[str]:

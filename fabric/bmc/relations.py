@@ -175,8 +175,17 @@ class ResourceRelations:
 
     def _prefer_switch_port(self, device: str, port: str) -> None:
         current = self._port_of.get(device)
-        if current is None or (not self._on_switch(current) and self._on_switch(port)):
+        if current is None or self._closeness(port) > self._closeness(current):
             self._port_of[device] = port
+
+    def _closeness(self, port: str) -> tuple[bool, bool]:
+        """Return the rank of a port as the one of a device: of a switch, and of no link to another switch.
+
+        Where switches are in cascade, a link between them leads to each device behind it.
+        """
+        found = self._found.get(port)
+        between = found is not None and text(found.body, "PortType") in {"InterswitchPort", "UpstreamPort"}
+        return self._on_switch(port), not between
 
     def _on_switch(self, port: str) -> bool:
         return bool(self._above(port, "Switch"))

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from fabric.bmc.discovery import discover
-from fabric.bmc.types import DeviceKind, Inventory, ProblemKind
+from fabric.bmc.readings import MAX_METRICS, metrics_properties
+from fabric.bmc.types import ComponentKind, DeviceKind, Inventory, ProblemKind, RedfishComponent, RedfishMetrics
 from fabric.bmc.values import paths_above
 from tests.bmc.nonsense import ROOT, Answering, NonsenseServer, chassis, collection, service_root
 
@@ -138,6 +139,30 @@ async def test_a_link_between_switches_names_its_other_end() -> None:
         resource(f"{two}/Ports/8", "Port"),
     )
     assert [port.far_end for port in inventory.ports] == ["Spine, Port 7", "Leaf", ""]
+
+
+async def test_a_device_behind_two_switches_is_at_the_port_nearest_to_it() -> None:
+    leaf, spine = (f"{FABRIC}/Switches/{name}/Ports/1" for name in ("leaf", "spine"))
+    inventory = await walk(
+        device(1),
+        endpoint("t", entity("PCIeDevice", f"{BOX}/PCIeDevices/1", "Target")),
+        *(resource(uri.rpartition("/Ports/")[0], "Switch") for uri in (spine, leaf)),
+        resource(spine, "Port", PortType="InterswitchPort", Links={"AssociatedEndpoints": to(f"{FABRIC}/Endpoints/t")}),
+        resource(leaf, "Port", PortType="DownstreamPort", Links={"AssociatedEndpoints": to(f"{FABRIC}/Endpoints/t")}),
+    )
+    assert inventory.devices[0].port_uri == leaf
+
+
+def test_metrics_of_devices_are_read_first_and_no_more_than_a_service_bears() -> None:
+    memory = tuple(
+        RedfishMetrics(uri=f"{BOX}/Memory/{n}/MemoryMetrics", name="m", owner_uri=f"{BOX}/Memory/{n}", pointers=("A",))
+        for n in range(200)
+    )
+    gpu = RedfishMetrics(uri=f"{BOX}/Z/1/ProcessorMetrics", name="g", owner_uri=f"{BOX}/Z/1", pointers=("B",))
+    part = RedfishComponent(uri=f"{BOX}/Z/1", name="z", kind=ComponentKind.PROCESSOR, device_uri=f"{BOX}/PCIeDevices/1")
+    found = list(metrics_properties(Inventory(metrics=(*memory, gpu), components=(part,))))
+    assert found[0] == f"{gpu.uri}#/B"
+    assert len(found) == MAX_METRICS
 
 
 async def test_accelerators_in_hpes_own_resources_are_devices_unless_a_standard_one_describes_them() -> None:
