@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from benchmarks.recommend.pool import DeviceClass, RecommendationPool
+from fabric.bmc.chassis_profiles import ChassisProfile
 from fabric.bmc.types import DrawerMode
-from fabric.operations.rules import MODE_DESCRIPTIONS, DeviceSnapshot, DrawerSnapshot, PortSnapshot, attach_violation
+from fabric.operations.rules import DeviceSnapshot, DrawerSnapshot, PortSnapshot, attach_violation
 from fabric.plans.rules import DesiredState, StepKind, plan_steps
 
 ClassCounts = tuple[tuple[DeviceClass, int], ...]  # kinds with their counts, in the order of their names
@@ -59,6 +60,7 @@ class _AnonymousDrawer:
     ]  # slot, port, kind if free, stays, is storage
     settings: tuple[tuple[int, str, int | None], ...]
     may_change_mode: bool
+    profile: ChassisProfile
 
 
 def drawer_choices(
@@ -114,6 +116,7 @@ def _anonymised(
         devices=tuple(devices),
         settings=tuple(settings),
         may_change_mode=drawer.id is not None and drawer.id in pool.modes and not same_mode,
+        profile=drawer.profile,
     )
     count = len(drawer.ports)
     at_place = dict(enumerate(behind))
@@ -122,6 +125,7 @@ def _anonymised(
         id=None if drawer.id is None else 0,
         name=drawer.name,
         mode=drawer.mode,
+        profile=drawer.profile,
         ports=tuple(
             PortSnapshot(id=place, label=port[0], number=port[1], host=port[2], port=place)
             for place, port in enumerate(ports)
@@ -192,7 +196,8 @@ Reachability = Mapping[DrawerMode, Mapping[tuple[int, int], bool]]
 
 def _reachability(bare: _AnonymousDrawer, seen: DrawerSnapshot) -> Reachability:
     """Return the devices that each port can reach, in each possible mode of the drawer."""
-    modes = [bare.mode, *(mode for mode in MODE_DESCRIPTIONS if mode is not bare.mode and bare.may_change_mode)]
+    others = (mode for mode in bare.profile.mode_names if mode is not bare.mode and bare.may_change_mode)
+    modes = [bare.mode, *others]
     found = {}
     for mode in modes:
         state = replace(seen, mode=mode).state(is_empty=True)

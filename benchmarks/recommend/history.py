@@ -14,7 +14,7 @@ from benchmarks.runs.models import Chunk, Run
 from benchmarks.runs.recording import PHASE_PREFIX, STORED_DTYPE
 from fabric.inventory.models import Device
 from fabric.operations.models import Operation
-from fabric.operations.rules import SLOTS_PER_DRAWER, DrawerSnapshot
+from fabric.operations.rules import DrawerSnapshot
 from fabric.plans.rules import StepKind
 from telemetry.live.newest import newest_base_watts
 
@@ -77,7 +77,7 @@ def chassis_power(drawers: Iterable[DrawerSnapshot]) -> Mapping[int, ChassisPowe
     """Return what the chassis of these drawers draw without their devices, measured now or assumed."""
     slots: dict[int, int] = defaultdict(int)
     for drawer in drawers:
-        slots[drawer.chassis] += SLOTS_PER_DRAWER if drawer.id is not None else 0
+        slots[drawer.chassis] += (drawer.profile.slots or len(drawer.devices)) if drawer.id is not None else 0
     devices: dict[int, list[int]] = {pk: [] for pk in slots}
     kinds = (Device.Kind.GPU, Device.Kind.NVME)
     for pk, chassis in Device.objects.filter(chassis__in=slots, missing_since=None, kind__in=kinds).values_list(

@@ -10,6 +10,7 @@ import numpy as np
 from core.language import _
 from fabric.allocation.pairing import RequestedSlot, device_in_slot, mismatch_reason, paired_port
 from fabric.allocation.rules import EntryFit, MappingMode, SiteChassis, SiteDevice, SiteDrawer, SiteHardware, SitePort
+from fabric.bmc.chassis_profiles import profile_of
 from fabric.bmc.types import DrawerMode
 from fabric.operations.rules import DrawerState, HostConnection, attach_violation
 
@@ -181,6 +182,7 @@ class DeviceMatcher:
                     for each in drawer.ports
                 ),
                 attached={},
+                profile=profile_of(one.chassis.manufacturer, one.chassis.model),
             )
             self.ruled_out[key] = bool(attach_violation(state, slot=slot, label=port.label))
         return self.ruled_out[key]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
+from fabric.bmc.chassis_profiles import ChassisProfile, profile_of
 from fabric.bmc.hardware import parse_drawer_mode
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
@@ -22,7 +23,9 @@ def projected_drawers(chassis: Collection[int]) -> dict[DrawerKey, DrawerSnapsho
     here = {"chassis__in": chassis, "missing_since": None}
     drawers = Drawer.objects.filter(**here).order_by("chassis", "number", "pk")
     names: dict[DrawerKey, str] = {(row.chassis_id, row.pk): row.name for row in drawers}
-    names |= {(pk, None): name for pk, name in Chassis.objects.filter(pk__in=chassis).values_list("pk", "name")}
+    profiles: dict[int, ChassisProfile] = {}
+    for pk, name, *model in Chassis.objects.filter(pk__in=chassis).values_list("pk", "name", "manufacturer", "model"):
+        names[pk, None], profiles[pk] = name, profile_of(*model)
     ports = HostPort.objects.filter(**here).order_by("number", "pk")
     devices = Device.objects.filter(**here).select_related("slot").order_by("slot__number", "pk")
     modes: dict[int | None, DrawerMode] = {row.pk: parse_drawer_mode(row.mode) for row in drawers}
@@ -72,6 +75,7 @@ def projected_drawers(chassis: Collection[int]) -> dict[DrawerKey, DrawerSnapsho
             mode=modes[drawer] if drawer is not None else DrawerMode.UNKNOWN,
             ports=tuple(ports_in[pk, drawer]),
             devices=tuple(devices_in[pk, drawer]),
+            profile=profiles[pk],
             settings={
                 behind: settings[behind]
                 for behind in (
@@ -95,4 +99,5 @@ def projected_drawer(drawer: Drawer) -> DrawerSnapshot:
         mode=parse_drawer_mode(drawer.mode),
         ports=(),
         devices=(),
+        profile=profile_of(drawer.chassis.manufacturer, drawer.chassis.model),
     )

@@ -1,33 +1,27 @@
-"""The rules of the three drawer modes, pure: no database, no BMC.
+"""The rules of drawer modes, pure: no database, no BMC.
 
-Source of the rules: the published description of the Falcon 4016 (arXiv 2103.10911), as design notes summarise it.
-Standard with one host: one connection reaches all 8 slots. Standard with two hosts: two connections, each reaches one
-half; both may lead to the same host. Advanced: up to three hosts share the 8 slots in any split. Each drawer is
-configured on its own, so that both may go to one host: 16 devices.
+The limits are those of the chassis' profile (fabric.bmc.chassis_profiles). A Falcon 4016's: standard with one host: one
+connection reaches all 8 slots. Standard with two hosts: two connections, each reaches one half; both may lead to one
+host. Advanced: up to three hosts share the 8 slots in any split. Each drawer is configured on its own, so that both may
+go to one host: 16 devices. A chassis of which nothing is published has no limits here: its BMC enforces them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from core.language import _, _n, gettext_noop, join_words
+from fabric.bmc.chassis_profiles import ChassisProfile, ModeLimits, profile
 from fabric.bmc.types import DrawerMode
 
-MODE_DESCRIPTIONS = {
-    DrawerMode.STANDARD_ONE_HOST: gettext_noop("One connection reaches all 8 slots."),
-    DrawerMode.STANDARD_TWO_HOSTS: gettext_noop("Two connections, each reaches one half: slots 1 to 4, and 5 to 8."),
-    DrawerMode.ADVANCED: gettext_noop("Up to three hosts share the 8 slots in any split."),
-}
 MODE_LABELS = {
     DrawerMode.STANDARD_ONE_HOST: gettext_noop("Standard, one host"),
     DrawerMode.STANDARD_TWO_HOSTS: gettext_noop("Standard, two hosts"),
     DrawerMode.ADVANCED: gettext_noop("Advanced"),
     DrawerMode.UNKNOWN: gettext_noop("Mode not reported"),
 }
-SLOTS_PER_DRAWER = 8
-SLOTS_PER_HALF = SLOTS_PER_DRAWER // 2
-MAX_HOSTS = 3
+FALCON_4016 = profile("h3-falcon-4016")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +40,32 @@ class DrawerState:
     mode: DrawerMode
     connections: tuple[HostConnection, ...]
     attached: dict[int, str]  # slot number (1-based) -> label of the host port
+    profile: ChassisProfile = FALCON_4016
+
+    @property
+    def limits(self) -> ModeLimits:
+        """The known limits of its mode."""
+        return self.profile.limits(self.mode)
 
     def connection(self, label: str) -> HostConnection | None:
         """Return the host port of that label."""
         return next((connection for connection in self.connections if connection.label == label), None)
+
+
+def mode_description(known: ChassisProfile, mode: DrawerMode) -> str:
+    """Return how host ports share the slots of a drawer in a mode, as far as that is known of the chassis."""
+    limits, slots = known.limits(mode), known.slots
+    if limits.host_ports and slots:
+        return _("One connection reaches all {slots} slots.", slots=slots)
+    if limits.halves and slots:
+        half = slots // 2
+        return _(
+            "Two connections, each reaches one half: slots 1 to {half}, and {next} to {slots}.",
+            half=half, next=half + 1, slots=slots,
+        )  # fmt: skip
+    if limits.hosts:
+        return _("Up to {hosts} hosts share the {slots} slots in any split.", hosts=limits.hosts, slots=slots or "")
+    return _("Its limits are not known here: the BMC enforces them.")
 
 
 def attach_violation(
@@ -76,19 +92,18 @@ def attachment_violation(
 
     It also checks present attachments; the arguments are those of `attach_violation`.
     """
-    if drawer.mode is DrawerMode.UNKNOWN:
+    limits, last = drawer.limits, drawer.profile.slots
+    if drawer.mode is DrawerMode.UNKNOWN and not limits.hosts:
         return ""  # a BMC that does not report its mode enforces its own rules
-    if slot > SLOTS_PER_DRAWER:
-        return _("A drawer has slots 1 to {last}: there is no slot {slot}.", last=SLOTS_PER_DRAWER, slot=slot)
+    if last and slot > last:
+        return _("A drawer has slots 1 to {last}: there is no slot {slot}.", last=last, slot=slot)
     if others is None:
         others = {used for number, used in drawer.attached.items() if number != slot}
-    match drawer.mode:
-        case DrawerMode.STANDARD_ONE_HOST:
-            return _one_host(others, label=label, planned=planned)
-        case DrawerMode.STANDARD_TWO_HOSTS:
-            return _two_hosts(drawer, slot=slot, label=label, planned=planned)
-        case DrawerMode.ADVANCED:
-            return _advanced(drawer, others, label=label, planned=planned)
+    if limits.host_ports and (reason := _one_host(others, label=label, planned=planned)):
+        return reason
+    if limits.halves and (reason := _two_hosts(drawer, slot=slot, label=label, planned=planned)):
+        return reason
+    return _shared(drawer, others, label=label, planned=planned) if limits.hosts else ""
 
 
 def _one_host(others: Collection[str], *, label: str, planned: bool) -> str:
@@ -124,8 +139,9 @@ def _two_hosts(drawer: DrawerState, *, slot: int, label: str, planned: bool) -> 
             return _("In mode ‘{mode}’ {reach}, {label} does not.", mode=mode, reach=reach, label=label)
         return _("The drawer is in standard mode for two hosts: {reach}, {label} does not.", reach=reach, label=label)
     reaches_first_half = label == pair[0]
-    if slot > 0 and reaches_first_half != (slot <= SLOTS_PER_HALF):
-        first, last = (1, SLOTS_PER_HALF) if reaches_first_half else (SLOTS_PER_HALF + 1, SLOTS_PER_DRAWER)
+    half, whole = drawer.profile.slots // 2, drawer.profile.slots
+    if slot > 0 and half and reaches_first_half != (slot <= half):
+        first, last = (1, half) if reaches_first_half else (half + 1, whole)
         if planned:
             return _(
                 "In mode ‘{mode}’ {label} reaches slots {first} to {last}, not slot {slot}. Choose a device of its "
@@ -140,18 +156,22 @@ def _two_hosts(drawer: DrawerState, *, slot: int, label: str, planned: bool) -> 
     return ""
 
 
-def _advanced(drawer: DrawerState, others: Collection[str], *, label: str, planned: bool) -> str:
+def _shared(drawer: DrawerState, others: Collection[str], *, label: str, planned: bool) -> str:
     # A host that two ports lead to is one, and a port that leads nowhere has none.
     hosts = {connection.host for connection in drawer.connections if connection.label in {*others, label}} - {""}
-    if len(hosts) > MAX_HOSTS and planned:
+    most = drawer.limits.hosts
+    if len(hosts) > most and drawer.mode is not DrawerMode.ADVANCED:
+        return _("{name} serves at most {most} hosts, and it would be {count}.", name=drawer.profile.name, most=most,
+                 count=len(hosts))  # fmt: skip
+    if len(hosts) > most and planned:
         return _(
             "In mode ‘{mode}’ a drawer serves at most {most} hosts, and it would be {count}.",
-            mode=_(MODE_LABELS[DrawerMode.ADVANCED]), most=MAX_HOSTS, count=len(hosts),
+            mode=_(MODE_LABELS[DrawerMode.ADVANCED]), most=most, count=len(hosts),
         )  # fmt: skip
-    if len(hosts) > MAX_HOSTS:
+    if len(hosts) > most:
         return _(
             "A drawer in advanced mode serves at most {most} hosts, and this would be the {count}th.",
-            most=MAX_HOSTS,
+            most=most,
             count=len(hosts),
         )
     return ""
@@ -170,9 +190,9 @@ def mode_violation(drawer: DrawerState, mode: DrawerMode, *, planned: bool = Fal
     """
     if mode is DrawerMode.UNKNOWN:
         return _("A drawer cannot be changed to an unknown mode.")
-    after = DrawerState(mode=mode, connections=drawer.connections, attached=drawer.attached)
+    after = replace(drawer, mode=mode)
     pair = _host_port_pair(drawer)
-    if mode is DrawerMode.STANDARD_TWO_HOSTS and len(pair) < 2:
+    if after.limits.halves and len(pair) < 2:
         there = _("only {label}", label=pair[0]) if pair else _("no host port")
         if planned:
             return _(
@@ -188,7 +208,7 @@ def mode_violation(drawer: DrawerState, mode: DrawerMode, *, planned: bool = Fal
     }
     if not reasons:
         return ""
-    if mode is DrawerMode.STANDARD_ONE_HOST:
+    if after.limits.host_ports:
         held = {
             label: _slots_label(slot for slot, other in drawer.attached.items() if other == label)
             for label in sorted(set(drawer.attached.values()))
@@ -198,15 +218,16 @@ def mode_violation(drawer: DrawerState, mode: DrawerMode, *, planned: bool = Fal
             "In this mode one host port at a time has devices, and {users} have some. Detach all but one's first.",
             users=users,
         )
-    if mode is DrawerMode.STANDARD_TWO_HOSTS:
+    half = drawer.profile.slots // 2
+    if after.limits.halves and half:
         return _n(
             "{slots} would lose its host: in this mode {one} reaches slots 1 to {half} and {other} reaches slots "
             "{next} to {last}. Detach it first.",
             "{slots} would lose their host: in this mode {one} reaches slots 1 to {half} and {other} reaches slots "
             "{next} to {last}. Detach them first.",
             len(reasons),
-            slots=_first_slots_label(reasons), one=pair[0], other=pair[1], half=SLOTS_PER_HALF,
-            next=SLOTS_PER_HALF + 1, last=SLOTS_PER_DRAWER,
+            slots=_first_slots_label(reasons), one=pair[0], other=pair[1], half=half,
+            next=half + 1, last=drawer.profile.slots,
         )  # fmt: skip
     return next(iter(reasons.values()))
 
@@ -298,6 +319,7 @@ class DrawerSnapshot:
     devices: tuple[DeviceSnapshot, ...]
     # Settings by ids of ports: only the known ones.
     settings: Mapping[int, PortSetting] = field(default_factory=dict)
+    profile: ChassisProfile = FALCON_4016
 
     def state(self, *, is_empty: bool = False) -> DrawerState:
         """Return the drawer as the rules see it; `is_empty`: without attachments."""
@@ -309,6 +331,7 @@ class DrawerSnapshot:
                 for port in self.ports
             ),
             attached={one.slot: labels[one.attached] for one in self.devices if one.attached in labels and one.slot},
+            profile=self.profile,
         )
 
 

@@ -23,6 +23,7 @@ from core.idempotency import find_replayed, request_digest
 from core.language import _, english, gettext_noop
 from core.zones import CLOCK, local_words
 from fabric.agents.selectors import devices_on_hosts, holders_label, uncertainty_label
+from fabric.bmc.chassis_profiles import ALL_MODES
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.labels import host_port_name, may_name_host, monitored_only_reason, no_endpoint_reason
 from fabric.inventory.locks import lock_chassis, lock_parts
@@ -30,7 +31,7 @@ from fabric.inventory.models import Device, Drawer, HostPort
 from fabric.inventory.selectors import may_change_mode
 from fabric.operations.models import Operation
 from fabric.operations.projected_state import projected_drawer
-from fabric.operations.rules import MODE_DESCRIPTIONS, attach_violation, mode_violation
+from fabric.operations.rules import attach_violation, mode_violation
 from fabric.operations.selectors import (
     attachment_obstacle,
     device_proposal,
@@ -107,7 +108,7 @@ def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: st
         if not Drawer.objects.visible_to(person).filter(pk=drawer.pk).exists():
             raise NotFound(_("There is no such drawer."))
         refuse_mode_change(person, drawer)
-        if mode not in {one.value for one in MODE_DESCRIPTIONS}:
+        if mode not in {one.value for one in ALL_MODES}:
             raise Invalid(
                 _("'{mode}' is not a mode of a drawer.", mode=mode),
                 errors={"mode": _("Choose one of the three modes.")},

@@ -27,16 +27,17 @@ from accounts.viewsets import ResourceViewSet, command
 from core.api.fields import IDEMPOTENCY_KEY, IdField, idempotency_key
 from core.api.requests import StrictSerializer, problem, validated_body
 from core.errors import Invalid
+from fabric.bmc.chassis_profiles import ALL_MODES
 from fabric.bmc.types import DrawerMode
 from fabric.operations.models import Plan
-from fabric.operations.rules import LANE_COUNTS, MODE_DESCRIPTIONS, PORT_TYPES, PortSetting
+from fabric.operations.rules import LANE_COUNTS, PORT_TYPES, PortSetting
 from fabric.plans.jobs import plan_cancel, plan_resume
 from fabric.plans.permissions import MAX_CHANGES
 from fabric.plans.preview import current_differences, plan_warnings
 from fabric.plans.rules import DesiredState
 from fabric.plans.services import FAILURE_POLICIES, plan_apply, plan_change, plan_create, plan_discard, plan_undo
 
-MODES = [mode.value for mode in MODE_DESCRIPTIONS]
+MODES = [mode.value for mode in ALL_MODES]
 PLAN_EXAMPLE = OpenApiExample(
     "Put a drawer into another mode, and two devices to one host",
     value={

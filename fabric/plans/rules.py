@@ -168,7 +168,7 @@ class _DrawerRules:
         self.labels = {port.id: port.label for port in drawer.ports}
         self.state = drawer.state(is_empty=True)
         # The unit that the mode counts: a port that has a device, or a host that has one.
-        counts_ports = drawer.mode is DrawerMode.STANDARD_ONE_HOST
+        counts_ports = bool(self.state.limits.host_ports)
         self.users = {port.id: port.id if counts_ports else port.host for port in drawer.ports}
 
     def allow(self, device: DeviceSnapshot, target: int | None, others: Iterable[int | None]) -> bool:

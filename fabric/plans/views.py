@@ -24,11 +24,12 @@ from core.forms import refusals_as_messages
 from core.language import _, gettext_noop
 from core.local_pages import next_page
 from core.text import parse_id
+from fabric.bmc.chassis_profiles import ALL_MODES
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.models import Drawer, Host, HostPort, Port
 from fabric.operations.models import Plan
 from fabric.operations.projected_state import projected_drawer
-from fabric.operations.rules import LANE_COUNTS, MODE_DESCRIPTIONS, PORT_TYPES, PortSetting
+from fabric.operations.rules import LANE_COUNTS, PORT_TYPES, PortSetting
 from fabric.plans.drafts import draft_add, draft_remove
 from fabric.plans.jobs import plan_cancel, plan_resume
 from fabric.plans.permissions import check_own_plan
@@ -225,7 +226,7 @@ def _desired_state(person: User, request: HttpRequest) -> DesiredState:
 
 def _desired_mode(person: User, pk: int, mode: str, *, detach: bool) -> DesiredState:
     row: Drawer = visible_or_404(Drawer.objects.all(), person, pk, "drawer")
-    if mode not in {one.value for one in MODE_DESCRIPTIONS}:
+    if mode not in {one.value for one in ALL_MODES}:
         raise Invalid(_("Choose one of the three modes."))
     desired = DesiredState(modes={row.pk: DrawerMode(mode)})
     if not detach:

@@ -17,6 +17,7 @@ from accounts.models import User
 from core.errors import NotFound
 from core.language import _
 from core.text import natural_key
+from fabric.bmc.chassis_profiles import ALL_MODES
 from fabric.drift.selectors import DriftNotes, drift_notes
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, ManagedPart, Slot, Switch, Walk
 from fabric.inventory.progress import walk_progress_label
@@ -31,7 +32,7 @@ from fabric.inventory.selectors import (
 from fabric.leases.models import Lease, LeaseItem
 from fabric.operations.models import Operation
 from fabric.operations.projected_state import projected_drawer
-from fabric.operations.rules import MODE_DESCRIPTIONS, MODE_VALUE_LABELS, mode_violation
+from fabric.operations.rules import MODE_VALUE_LABELS, mode_description, mode_violation
 from fabric.plans.rules import DesiredState, projected_after
 from fabric.plans.selectors import attachments_broken_by_mode, open_draft
 from fabric.topology.layout import DraftMarks
@@ -308,7 +309,7 @@ def _host_ports(
 
 def mode_choices(person: User, drawer: Drawer) -> list[ModeChoice]:
     """Return the modes that the user may request for a drawer; none where the chassis does not report its mode."""
-    if drawer.mode not in MODE_DESCRIPTIONS or not may_change_mode(person, drawer):
+    if drawer.mode not in ALL_MODES or not may_change_mode(person, drawer):
         return []
     projected = projected_drawer(drawer)
     draft = open_draft(person)
@@ -317,11 +318,11 @@ def mode_choices(person: User, drawer: Drawer) -> list[ModeChoice]:
         ModeChoice(
             mode=mode.value,
             name=_(MODE_VALUE_LABELS[mode]),
-            about=_(about),
+            about=mode_description(projected.profile, mode),
             reason=mode_violation(projected.state(), mode),
             broken=attachments_broken_by_mode(drafted, mode),
         )
-        for mode, about in MODE_DESCRIPTIONS.items()
+        for mode in projected.profile.mode_names
         if mode != drawer.mode
     ]
 

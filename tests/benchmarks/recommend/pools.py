@@ -10,8 +10,8 @@ from typing import Any
 
 from benchmarks.model.topology import PcieLink
 from benchmarks.recommend.pool import RecommendationPool, read_pool
+from fabric.bmc.chassis_profiles import ALL_MODES
 from fabric.bmc.types import DrawerMode
-from fabric.operations.rules import MODE_DESCRIPTIONS
 from fabric.plans.rules import DesiredState, plan_steps
 
 V100, A100 = "V100-PCIE-16GB", "A100-PCIE-40GB"
@@ -77,7 +77,7 @@ def any_pool(seed: int, *, devices: int = 5) -> RecommendationPool:
             at = chance.choice(("", "", "1", "2"))
             slots[slot] = chance.choice("VVVAv") + at
         ports: list[str | None] = [chance.choice(("a", "a", "b", None)) for _ in range(2)]
-        mode = chance.choice([one.value for one in MODE_DESCRIPTIONS])
+        mode = chance.choice([one.value for one in ALL_MODES])
         drawers.append(drawer(number, ports=ports, devices="".join(slots), mode=mode, change=chance.random() < 0.6))
     return pool_of(hosts, drawers)
 
@@ -103,7 +103,7 @@ def _of_a_drawer(pool: RecommendationPool, nth: int, host: int) -> Iterator[tupl
     seen = pool.drawers[nth]
     ports = [port.id for port in seen.ports if port.host == host]
     free = [one for one in seen.devices if one.id in pool.devices]
-    modes = [seen.mode, *(MODE_DESCRIPTIONS if seen.id in pool.modes else ())]
+    modes = [seen.mode, *(ALL_MODES if seen.id in pool.modes else ())]
     for size in range(1, len(free) + 1):
         for chosen in combinations(free, size):
             idle = [one for one in free if one not in chosen and one.attached is not None]

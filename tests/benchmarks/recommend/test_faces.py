@@ -42,7 +42,9 @@ def chassis() -> Chassis:
         Host.objects.create(name="node-a", identity="a", local_gpu_count=2),
         Host.objects.create(name="node-b", identity="b"),
     ]
-    made = Chassis.objects.create(name="falcon", url="https://127.0.0.1:1", dialect="zone_patch")
+    made = Chassis.objects.create(
+        name="falcon", url="https://127.0.0.1:1", dialect="zone_patch", manufacturer="H3 Platform", model="Falcon 4016"
+    )
     row = Drawer.objects.create(chassis=made, uri="/d1", name="Drawer 1", number=1, mode="Advanced")
     ports = [
         HostPort.objects.create(
