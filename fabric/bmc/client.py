@@ -209,8 +209,8 @@ class BmcClient:
         """Send a file, once, as it is read; a request before it should have signed in."""
         if self._before_write is not None:
             await self._before_write()
-        await self._signed_in()
-        own = {**headers, **self._authorization}
+        await self._signed_in.ensure()
+        own = {**headers, **self._signed_in.headers}
         raw = await self._exchange("POST", self.path(uri), headers=own, content=content, timeout=timeout)
         return self._accept(uri, raw)
 

@@ -30,6 +30,6 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='operation',
             name='kind',
-            field=models.CharField(choices=[('attach', 'Attach'), ('detach', 'Detach'), ('move', 'Move'), ('mode', 'Change mode'), ('port', 'Configure port'), ('cable', 'Move cable'), ('reset', 'Reset'), ('firmware', 'Update firmware')], max_length=10),
+            field=models.CharField(choices=[('attach', 'Attach'), ('detach', 'Detach'), ('move', 'Move'), ('mode', 'Change mode'), ('port', 'Configure port'), ('trial', 'Try a way to attach'), ('cable', 'Move cable'), ('reset', 'Reset'), ('firmware', 'Update firmware')], max_length=10),
         ),
     ]
