@@ -39,7 +39,7 @@ async def read_collection(bmc: BmcClient, uri: str) -> dict[str, JsonObject]:
         body = (await bmc.get(page)).body
         members |= dict.fromkeys(links(body, "Members"))
         page = text(body, "Members@odata.nextLink")
-        if len(members) > MAX_MEMBERS:
+        if len(members) > MAX_MEMBERS or len(pages) > MAX_MEMBERS:
             raise Malformed(f"{bmc.host}{uri} has more than {MAX_MEMBERS} members.")
     return await read_resources(bmc, list(members))
 

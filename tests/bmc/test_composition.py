@@ -204,6 +204,29 @@ async def test_an_older_service_gets_its_endpoints_where_it_lists_them() -> None
     assert len(server.paths("PATCH")) == 2
 
 
+@pytest.mark.parametrize("at_top", [Reply(400), Reply(200, {})])
+async def test_a_zone_of_the_oldest_schema_that_takes_no_list_at_the_top_gets_it_below_links(at_top: Reply) -> None:
+    zone_uri, host, gpu = f"{FABRIC}/Zones/1", f"{ENDPOINTS}/host", f"{ENDPOINTS}/gpu"
+    members = [host]
+
+    def show(_asked: Asked) -> dict[str, Any]:
+        below = {"Endpoints": [{"@odata.id": uri} for uri in members]}
+        return {"@odata.id": zone_uri, "@odata.type": "#Zone.v1_0_0.Zone", "Id": "1", "Name": "Zone 1", "Links": below}
+
+    def change(asked: Asked) -> Reply:
+        body = json.loads(asked.body)
+        if "Links" not in body:
+            return at_top
+        members[:] = [entry["@odata.id"] for entry in body["Links"]["Endpoints"]]
+        return Reply(204, b"")
+
+    with NonsenseServer({zone_uri: show, f"PATCH {zone_uri}": change}) as server:
+        async with server.client() as bmc:
+            zone = await read_zone(bmc, zone_uri, Dialect.ZONE_PATCH)
+            attached = await attach(bmc, Dialect.ZONE_PATCH, zone=zone, endpoint_uri=gpu)
+    assert attached.members == (host, gpu)
+
+
 async def test_a_change_between_look_and_write_is_seen_by_the_etag() -> None:
     psme = Psme()
     psme.routes[f"PATCH {psme.zone}"] = Reply(412)

@@ -76,15 +76,22 @@ class ZonePatch(_ZoneDialect):
         others = [uri for uri in zone.members if uri != member]
         wanted = [{"@odata.id": uri} for uri in [*others, *([member] if present else [])]]
         change: dict[str, Any] = {"Endpoints": wanted}
-        if _is_at_top(zone.body) or ".v1_0_" not in text(zone.body, "@odata.type"):
-            return await bmc.patch(zone.uri, change if _is_at_top(zone.body) else {"Links": change}, etag=zone.etag)
-        # Intel's PNC shows them below Links, accepts a list there, and drops it; at the top level it takes the list.
-        try:
+        if _is_at_top(zone.body):
             return await bmc.patch(zone.uri, change, etag=zone.etag)
-        except RequestRefused as error:
-            if error.answered != 400:
-                raise
-            return await bmc.patch(zone.uri, {"Links": change}, etag=zone.etag)
+        etag = zone.etag
+        if ".v1_0_" in text(zone.body, "@odata.type"):
+            # Intel's PNC lists them below Links, accepts a list there and drops it: it takes one at the top alone.
+            try:
+                written = await bmc.patch(zone.uri, change, etag=etag)
+            except RequestRefused as error:
+                if error.answered != 400:
+                    raise
+            else:
+                now = await self.read(bmc, zone.uri)
+                if written.status == 202 or set(now.members) != set(zone.members):
+                    return written
+                etag = now.etag
+        return await bmc.patch(zone.uri, {"Links": change}, etag=etag)
 
 
 def _is_at_top(body: JsonObject) -> bool:
