@@ -421,3 +421,26 @@ async def test_options_are_read_as_far_as_a_service_answers_them(options: Reply,
                 del server.routes[f"{ZONES}/1"]
                 with pytest.raises(BmcError):
                     await bmc.options(f"{ZONES}/1")
+
+
+async def test_a_device_that_another_host_has_is_not_given_to_a_second_one_either() -> None:
+    fabric = f"{ROOT}/Fabrics/PCIe"
+    ours, theirs, gpu = (f"{ENDPOINTS}/{name}" for name in ("ours", "theirs", "gpu"))
+    one = f"{fabric}/Connections/1"
+    roles = [(ours, "Initiator"), (theirs, "Initiator"), (gpu, "Target")]
+    routes: dict[str, object] = {
+        uri: {"@odata.id": uri, "Id": uri, "Name": uri, "ConnectedEntities": [{"EntityRole": role}]}
+        for uri, role in roles
+    }
+    ends = {"InitiatorEndpoints": [{"@odata.id": theirs}], "TargetEndpoints": [{"@odata.id": gpu}]}
+    routes |= {
+        ROOT: service_root(),
+        f"{fabric}/Connections": {"@odata.id": f"{fabric}/Connections", "Members": [{"@odata.id": one}]},
+        one: {"@odata.id": one, "Id": "1", "Name": "1", "Links": ends},
+    }
+    with NonsenseServer(routes) as server:
+        async with server.client() as bmc:
+            zone = await read_zone(bmc, ours, Dialect.CONNECTIONS)
+            with pytest.raises(CompositionRefused, match="is attached to theirs; detach it there first"):
+                await attach(bmc, Dialect.CONNECTIONS, zone=zone, endpoint_uri=gpu)
+    assert f"{fabric}/Connections" not in server.paths("POST")

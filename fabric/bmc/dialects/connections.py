@@ -24,7 +24,7 @@ from fabric.bmc.relations import zone_endpoints
 from fabric.bmc.resources import read_collection, read_resources
 from fabric.bmc.transport import BmcResponse
 from fabric.bmc.types import Dialect, Inventory, RedfishEndpoint
-from fabric.bmc.values import JsonObject, link, links, text
+from fabric.bmc.values import JsonObject, link, links, objects, text
 
 # Resources whose Allow header is read; a service treats all of a kind alike, one may just be unreadable.
 MAX_PROBED = 3
@@ -118,6 +118,7 @@ class _CreatedPath(AttachmentDialect):
     async def change(self, bmc: BmcClient, zone: HeldZone, member: str, *, present: bool) -> BmcResponse:
         """Create a zone or connection to the member, or delete the one that leads to it alone."""
         if present:
+            await self._check_free(bmc, zone, member)
             return await bmc.post(f"{_fabric_of(zone.uri)}/{self.collection}", await self.request(bmc, zone, member))
         uri = next(uri for uri, part in zone.parts.items() if member in self.path(part).members_of(zone.uri))
         try:
@@ -131,6 +132,16 @@ class _CreatedPath(AttachmentDialect):
             if error.answered in {404, 410}:
                 raise changed_meanwhile(bmc, zone) from error
             raise
+
+    async def _check_free(self, bmc: BmcClient, zone: HeldZone, member: str) -> None:
+        """Raise CompositionRefused where another host reaches the member: not every service would refuse a second."""
+        paths = [self.path(part) for part in zone.parts.values()]
+        others = {uri for path in paths if member in path.targets for uri in path.initiators} - {member, zone.uri}
+        for uri in sorted(others):
+            entities = objects(await bmc.get_or_none(uri) or {}, "ConnectedEntities")
+            if any(text(entity, "EntityRole") == "Initiator" for entity in entities):
+                device, host = member.rpartition("/")[2], uri.rpartition("/")[2]
+                raise CompositionRefused(f"{device} of {bmc.host} is attached to {host}; detach it there first.")
 
 
 class ZonePost(_CreatedPath):
