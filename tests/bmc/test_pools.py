@@ -60,6 +60,15 @@ async def test_a_block_of_another_client_is_left_alone(client: BmcClient, fixed:
     assert fixed.state()["zones"]["hostport1_H3"] == []
 
 
+async def test_a_block_that_is_not_composed_after_all_belongs_to_nobody_again(certificates: Path) -> None:
+    with SimulatorProcess("--dialect", "systems", certificate_directory=certificates) as process:
+        async with BmcClient(pinned(process)) as bmc:
+            with pytest.raises(CompositionRefused, match="cannot reach drawer1slot7"):
+                await attach(bmc, Dialect.SYSTEM_POST, zone=await host(bmc, "hostport2_H4"), endpoint_uri=NIC)
+            body = (await bmc.get(NIC)).body
+    assert (body["Pool"], body["Client"]) == ("Unassigned", None)
+
+
 async def test_a_snapshot_has_the_hosts_with_and_without_a_system(client: BmcClient) -> None:
     ports = [f"{BLOCKS}/hostport1_{name}" for name in ("H2", "H3", "H9")]
     found = await read_snapshot(client, zone_uris=ports, port_uris=[], dialect=Dialect.SYSTEM_POST)

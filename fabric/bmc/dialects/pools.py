@@ -8,6 +8,7 @@ client first (DSP0266, resource pools); one of another client is left alone.
 from __future__ import annotations
 
 from abc import abstractmethod
+from contextlib import suppress
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.dialects.blocks import block_list, system_initiator
@@ -19,7 +20,7 @@ from fabric.bmc.dialects.protocol import (
     HostPortZone,
     changed_meanwhile,
 )
-from fabric.bmc.errors import CompositionRefused, RequestRefused
+from fabric.bmc.errors import BmcError, CompositionRefused, RequestRefused
 from fabric.bmc.hardware import common_properties
 from fabric.bmc.resources import read_resources
 from fabric.bmc.transport import BmcResponse, error_sentence
@@ -36,6 +37,7 @@ from fabric.bmc.values import JsonObject, links, mapping, normalize_uri, objects
 COMPOSE = "#CompositionService.Compose"
 # The client of the blocks of a host that belongs to none.
 CLIENT = "FalconWeb"
+UNASSIGNED = "Unassigned"
 NOT_ALLOWED = frozenset({405, 501})
 
 
@@ -82,11 +84,13 @@ class _PoolDialect(AttachmentDialect):
 
     async def change(self, bmc: BmcClient, zone: HeldZone, member: str, *, present: bool) -> BmcResponse:
         wanted = [*(uri for uri in zone.members if uri != member), *([member] if present else [])]
-        if present:
-            await _assign(bmc, zone, member)
+        assigned = await _assign(bmc, zone, member) if present else []
         try:
             return await self._compose(bmc, zone, wanted)
-        except RequestRefused as error:
+        except (RequestRefused, CompositionRefused) as error:
+            for uri in assigned:
+                with suppress(BmcError):
+                    await bmc.finish(await bmc.patch(uri, {"Pool": UNASSIGNED, "Client": None}))
             # A system that was decomposed meanwhile is not there, or not known in a manifest: it has no ETag any more.
             now = await self.read(bmc, zone.uri)
             if (now.members, set(now.parts)) != (zone.members, set(zone.parts)):
@@ -125,17 +129,20 @@ def _held(uri: str, block: JsonObject, etag: str, systems: dict[str, JsonObject]
     return HeldZone(uri, common_properties(uri, block)["name"], etag, members, block, systems)
 
 
-async def _assign(bmc: BmcClient, zone: HeldZone, member: str) -> None:
-    """Put the blocks of a host and of a device into the free pool of the host's client, where they are in none."""
+async def _assign(bmc: BmcClient, zone: HeldZone, member: str) -> list[str]:
+    """Put the blocks of a host and of a device into the free pool of the host's client; return those in no pool."""
     client = text(zone.body, "Client") or CLIENT
     device = await bmc.get(member)
     owner = text(device.body, "Client")
     if owner and owner != client:
         name = member.rsplit("/", 1)[-1]
         raise CompositionRefused(f"The resource block {name} of {bmc.host} belongs to another client: {owner}.")
-    for uri, body in ((zone.uri, zone.body), (member, device.body)):
-        if text(body, "Pool") == "Unassigned":
-            await bmc.finish(await bmc.patch(uri, {"Pool": "Free", "Client": client}))
+    assigned = []
+    for uri, body, etag in ((zone.uri, zone.body, zone.etag), (member, device.body, device.etag)):
+        if text(body, "Pool") == UNASSIGNED:
+            await bmc.finish(await bmc.patch(uri, {"Pool": "Free", "Client": client}, etag=etag))
+            assigned.append(uri)
+    return assigned
 
 
 def host_blocks(evidence: DialectEvidence) -> int:
