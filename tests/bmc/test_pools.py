@@ -75,6 +75,20 @@ async def test_a_snapshot_has_the_hosts_with_and_without_a_system(client: BmcCli
     assert found.zones == {ports[0]: (f"{BLOCKS}/drawer1slot5", f"{BLOCKS}/drawer1slot6"), ports[1]: ()}
 
 
+async def test_a_host_whose_system_is_gone_has_none() -> None:
+    block = f"{BLOCKS}/host"
+    routes = {
+        ROOT: service_root(),
+        block: {"@odata.id": block, "Links": {"ComputerSystems": [{"@odata.id": f"{ROOT}/Systems/x"}]}},
+        f"{ROOT}/SessionService/Sessions": Reply(403),
+    }
+    with NonsenseServer(routes) as server:
+        async with server.client() as bmc:
+            assert (await read_zone(bmc, block, Dialect.COMPOSE)).members == ()
+            found = await read_snapshot(bmc, zone_uris=[block], port_uris=[], dialect=Dialect.COMPOSE)
+    assert found.zones == {block: ()}
+
+
 async def test_a_stanza_that_failed_in_a_manifest_that_was_taken_is_a_refusal() -> None:
     service, block, device = f"{ROOT}/CompositionService", f"{BLOCKS}/host", f"{BLOCKS}/gpu"
     action = {"target": f"{service}/Actions/CompositionService.Compose"}

@@ -39,6 +39,7 @@ COMPOSE = "#CompositionService.Compose"
 CLIENT = "FalconWeb"
 UNASSIGNED = "Unassigned"
 NOT_ALLOWED = frozenset({405, 501})
+GONE = frozenset({404, 410})
 
 
 class _PoolDialect(AttachmentDialect):
@@ -60,11 +61,15 @@ class _PoolDialect(AttachmentDialect):
     async def read(self, bmc: BmcClient, uri: str) -> HeldZone:
         """Return the block of a host with the members of its system, and the ETag of what has the list."""
         answer = await bmc.get(uri)
-        systems = links(answer.body, "Links", "ComputerSystems")
-        if not systems:
-            return _held(normalize_uri(uri), answer.body, answer.etag, {})
-        composed = await bmc.get(systems[0])
-        return _held(normalize_uri(uri), answer.body, composed.etag, {normalize_uri(systems[0]): composed.body})
+        for system in links(answer.body, "Links", "ComputerSystems"):
+            try:
+                composed = await bmc.get(system)
+            except RequestRefused as error:
+                if error.answered not in GONE:
+                    raise
+            else:
+                return _held(normalize_uri(uri), answer.body, composed.etag, {system: composed.body})
+        return _held(normalize_uri(uri), answer.body, answer.etag, {})
 
     async def read_many(self, bmc: BmcClient, uris: list[str]) -> dict[str, HeldZone]:
         """Return the blocks of hosts in as few requests as the service allows."""
@@ -76,7 +81,7 @@ class _PoolDialect(AttachmentDialect):
         held: dict[str, HeldZone] = {}
         for uri, body in blocks.items():
             system = system_of.get(uri, "")
-            if system and system not in systems:  # decomposed between the requests
+            if system and system not in systems:  # gone, decomposed between the requests or a dead link
                 held[uri] = await self.read(bmc, uri)
             else:
                 held[uri] = _held(uri, body, "", {system: systems[system]} if system else {})
@@ -108,17 +113,16 @@ def _from_block(
     own: RedfishSystem | None,
     initiator: RedfishEndpoint | None,
 ) -> HostPortZone:
-    # The members of a system that cannot be read are unknown, not none.
-    unread = bool(block.system_uris) and composed is None
     return HostPortZone(
         uri=block.uri,
         id=str(block.id or block.name),
         name=block.name,
         health=block.health,
         members=tuple(uri for uri in composed.block_uris if uri != block.uri) if composed is not None else (),
-        initiator=None if unread else initiator,
+        initiator=initiator,
         system_uris=() if own is None or own.state == STATE_ABSENT else (own.uri,),
-        doubtful=(*block.system_uris, *block.own_system_uris, *(own.endpoint_uris if own is not None else ())),
+        sources=block.system_uris,
+        doubtful=(*block.own_system_uris, *(own.endpoint_uris if own is not None else ())),
         stands_alone=True,
     )
 
