@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 from django.db.models import Count
 
 from accounts.access import require_administrator
@@ -16,8 +17,9 @@ from accounts.models import User
 from accounts.visibility import row_or_404
 from core.errors import Conflict, FalconWebError, Invalid
 from core.language import _
-from fabric.bmc.types import Dialect
-from fabric.inventory.labels import slot_label
+from fabric.bmc.dialects import host_port_zones
+from fabric.bmc.types import Dialect, Inventory
+from fabric.inventory.labels import dialect_label, slot_label
 from fabric.inventory.locks import lock_chassis, lock_parts
 from fabric.inventory.models import Chassis, Device, HostPort, Walk
 from fabric.operations.models import Operation
@@ -26,7 +28,7 @@ from fabric.operations.rules import attachment_violation
 from fabric.operations.services import check_not_held, operation_store
 
 # Dialects that a service may have without showing it, so that only a write tells.
-TRIABLE_DIALECTS = (Dialect.ZONE_PATCH,)
+TRIABLE_DIALECTS = (Dialect.ZONE_PATCH, Dialect.CONNECTIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,11 @@ class DialectTrial:
     dialect: Dialect
     device: Device
     port: HostPort
+
+    @property
+    def label(self) -> str:
+        """The dialect in words."""
+        return dialect_label(self.dialect)
 
     @property
     def where(self) -> str:
@@ -56,16 +63,33 @@ def trial_obstacle(chassis: Chassis) -> str:
 
 
 def proposed_trial(chassis: Chassis) -> DialectTrial | None:
-    """Return the write that touches the least; None without a free device that fits a free host port."""
-    ports = HostPort.objects.filter(chassis=chassis, missing_since=None, tenant=None).annotate(used=Count("devices"))
-    # Without a cable no host sees the device come and go.
-    in_order = sorted(ports.select_related("host"), key=lambda port: (port.host_id is not None, port.used, port.pk))
-    devices = Device.objects.filter(chassis=chassis, missing_since=None, tenant=None, host_port=None)
-    for device in devices.exclude(endpoint_uri="").select_related("slot__drawer"):
-        for port in in_order:
-            if not _device_obstacle(device, port):
-                return DialectTrial(dialect=TRIABLE_DIALECTS[0], device=device, port=port)
+    """Return the write that touches the least, in the first way that was not tried; None where nothing is free."""
+    tried = Operation.objects.filter(chassis=chassis, kind=Operation.Kind.TRIAL).values_list(
+        "setting__dialect", flat=True
+    )
+    for dialect in sorted(TRIABLE_DIALECTS, key=lambda one: one in set(tried)):
+        ports = HostPort.objects.filter(
+            chassis=chassis, missing_since=None, tenant=None, uri__in=_uris_of(chassis, dialect)
+        )
+        # Without a cable no host sees the device come and go.
+        in_order = sorted(
+            ports.annotate(used=Count("devices")).select_related("host"),
+            key=lambda port: (port.host_id is not None, port.used, port.pk),
+        )
+        devices = Device.objects.filter(chassis=chassis, missing_since=None, tenant=None, host_port=None)
+        for device in devices.exclude(endpoint_uri="").select_related("slot__drawer"):
+            for port in in_order:
+                if not _device_obstacle(device, port):
+                    return DialectTrial(dialect=dialect, device=device, port=port)
     return None
+
+
+def _uris_of(chassis: Chassis, dialect: Dialect) -> set[str]:
+    """Return the host ports that the last walk of a chassis has in a dialect: others are not written in it."""
+    walk = Walk.objects.filter(chassis=chassis).first()
+    if walk is None:
+        return set()
+    return {port.uri for port in host_port_zones(msgspec.convert(walk.found, Inventory), dialect)}
 
 
 def _device_obstacle(device: Device, port: HostPort) -> str:
@@ -107,6 +131,8 @@ def trial_request(*, person: User, chassis: Chassis, dialect: str, device: Devic
             lock_parts(devices=[device.pk], host_ports=[port.pk])
             device = row_or_404(Device.objects.select_related("slot__drawer").filter(chassis=row), device.pk, "device")
             port = row_or_404(HostPort.objects.select_related("host").filter(chassis=row), port.pk, "host port")
+            if port.uri not in _uris_of(row, Dialect(dialect)):
+                raise Conflict(_("Host port {label} cannot be written in this way.", label=port.label))
             if reason := _device_obstacle(device, port):
                 raise Conflict(reason)
             operation = operation_store(

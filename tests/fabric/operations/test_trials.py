@@ -222,3 +222,17 @@ def test_nothing_is_tried_where_the_chassis_shows_its_way(chassis: Chassis, admi
     assert (
         "Find it by one write" not in browser.get(reverse("fabric:chassis_dialect", args=[chassis.pk])).content.decode()
     )
+
+
+def test_another_way_is_proposed_where_the_first_was_refused(transactional_db: None, administrator: User) -> None:
+    with SimulatorProcess("--dialect", "connections", "--allow", "none", chassis=FALCON) as process:
+        process.set_speed(20)
+        chassis, before = put_back(process), process.state()["zones"]
+        assert chassis.dialect == "none"
+        found = trial_of(chassis)
+        assert found.dialect is Dialect.CONNECTIONS
+        ended = run(requested(administrator, chassis))
+        assert (ended.state, ended.error) == ("done", "")
+        assert process.state()["zones"] == before
+    chassis.refresh_from_db()
+    assert (chassis.dialect, chassis.dialect_choice) == ("connections", "connections")
