@@ -247,6 +247,9 @@ class Crawl:
                 self._note(uri, ProblemKind.FOREIGN_LINK, error, referrer)
             case _:
                 self._note(uri, ProblemKind.MALFORMED, error, referrer)
+                if listed_by == "MetricReportCollection":
+                    # One with too many values for a walk is read in part each second.
+                    self.found[uri] = CrawledResource(uri, "MetricReport", {}, "")
 
     async def _request(self, uri: str) -> BmcResponse:
         self.digests[uri] = 0

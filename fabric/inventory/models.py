@@ -65,6 +65,7 @@ class Chassis(models.Model):
     walk_progress = models.JSONField(null=True, editable=False)  # of a walk that takes long: fabric.inventory.progress
     walk_limit = models.CharField(max_length=300, blank=True, editable=False)  # what the last walk left out, and why
     reading_limit = models.CharField(max_length=300, blank=True, editable=False)  # which readings are left out
+    event_limit = models.CharField(max_length=600, blank=True, editable=False)  # why its events are not read
     # Sign-in: how it last succeeded, and refusals of the stored password (fabric.inventory.access).
     uses_basic = models.BooleanField(default=False, editable=False)
     refused_at = models.DateTimeField(null=True, editable=False)  # the first of the refusals in a row

@@ -25,6 +25,16 @@ def reading_limit_record(*, chassis_id: int, sentence: str) -> None:
     Chassis.objects.filter(pk=chassis_id).exclude(reading_limit=sentence).update(reading_limit=sentence)
 
 
+def event_limit_record(*, chassis_id: int, sentence: str) -> None:
+    """Record why its events cannot be read, '' where they can."""
+    Chassis.objects.filter(pk=chassis_id).exclude(event_limit=sentence).update(event_limit=sentence)
+
+
+def limits_of(chassis: Chassis) -> tuple[str, ...]:
+    """Return what of a chassis is not read, in sentences."""
+    return tuple(one for one in (chassis.walk_limit, chassis.reading_limit, chassis.event_limit) if one)
+
+
 def walk_progress_label(chassis: Chassis) -> str:
     """Return how a walk proceeds that goes on now, in words; '' where none is known to."""
     progress = chassis.walk_progress or {}

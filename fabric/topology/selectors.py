@@ -20,7 +20,7 @@ from core.text import natural_key
 from fabric.bmc.chassis_profiles import ALL_MODES
 from fabric.drift.selectors import DriftNotes, drift_notes
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, ManagedPart, Slot, Switch, Walk
-from fabric.inventory.progress import walk_progress_label
+from fabric.inventory.progress import limits_of, walk_progress_label
 from fabric.inventory.rules import CounterBaseline, counts_since
 from fabric.inventory.selectors import (
     counter_baselines,
@@ -134,7 +134,7 @@ def fabric_view(
             host_ports=tuple(host_ports[row.pk]),
             may_compose=person.may_compose and row.is_composable,
             progress=walk_progress_label(row),
-            limits=tuple(one for one in (row.walk_limit, row.reading_limit) if one and person.is_administrator),
+            limits=limits_of(row) if person.is_administrator else (),
         )
         for row in rows
     )

@@ -36,7 +36,7 @@ from fabric.history.selectors import attachment_rows, attachment_views
 from fabric.inventory.gaps import gaps_view
 from fabric.inventory.labels import dialect_label
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch, Walk
-from fabric.inventory.progress import walk_progress_label
+from fabric.inventory.progress import limits_of, walk_progress_label
 from fabric.inventory.rules import counts_since
 from fabric.inventory.selectors import (
     counter_baselines,
@@ -456,7 +456,7 @@ def system(request: HttpRequest) -> HttpResponse:
     people = User.objects.filter(is_active=True).select_related("tenant").order_by("username")
     page = Paginator(Chassis.objects.all(), ROWS_A_PAGE // 2).get_page(request.GET.get("page"))
     for one in page:
-        one.progress = walk_progress_label(one)
+        one.progress, one.limits = walk_progress_label(one), limits_of(one)
     context: dict[str, Any] = {
         "python": platform.python_version(),
         "django": django.get_version(),

@@ -23,9 +23,10 @@ from django.db import DatabaseError
 
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
-from fabric.bmc.errors import BmcError
+from fabric.bmc.errors import BmcError, Malformed
 from fabric.bmc.events import LogServiceInfo, find_event_stream, read_log, read_log_service_info, stream_events
 from fabric.bmc.types import Inventory, RedfishEvent
+from fabric.inventory.progress import event_limit_record
 from fabric.inventory.selectors import ReadingOwner, reading_owners
 from telemetry.events import ingestion
 from telemetry.instrumentation import metrics
@@ -37,6 +38,8 @@ RECONNECT_DELAYS = (0.5, 1.0, 2.0, 4.0, 8.0, STREAM_PAUSE)  # s between attempts
 DATABASE_RETRY_DELAYS = (0.5, 1.0, 2.0, 5.0)
 CHECK_SECONDS = 300.0  # interval of reading the log while the stream is open
 HURRY_SECONDS = 5.0  # the same where the stream may have missed events
+MAX_DOUBLINGS = 6  # of the pause after what cannot be read
+LOG_PAUSE_SHARE = 4  # the pause after a log was read, by the time that it took
 FRESH_SECONDS = 30.0  # for this time after it was opened, a stream may repeat older events
 EVENTS_PER_TRANSACTION = 500
 BURST_EVENTS = 100  # events in the queue: BMCs may drop the end of a burst, which no gap of numbers reveals
@@ -100,10 +103,10 @@ class EventListener:
 
     async def run(self) -> None:
         """Read the stream, or poll the logs, until cancelled."""
-        tries = 0
+        tries = failures = 0
         searched_at = time.monotonic()
         while True:
-            begun = time.monotonic()
+            begun, limit = time.monotonic(), ""
             try:
                 if not self._stream and begun - searched_at > CHECK_SECONDS:
                     # A BMC that is starting, or was reconfigured, may provide a stream now.
@@ -114,14 +117,21 @@ class EventListener:
                 else:
                     await self._catch_up()
             except BmcError as error:
+                limit = error.sentence if isinstance(error, Malformed) else ""
                 logger.debug("events of chassis %s: %s", self.chassis_id, error.sentence)
             except Exception:
                 logger.exception("events of chassis %s", self.chassis_id)
             self._uninterrupted = False
-            if not self._stream:
-                await asyncio.sleep(settings.CONFIG.inventory_period)
+            if limit or failures:
+                await self._write_with_retry(event_limit_record, chassis_id=self.chassis_id, sentence=limit)
+            failures = failures + 1 if limit else 0
+            took = time.monotonic() - begun
+            if limit or not self._stream:
+                # A log without end, or a stream of nonsense, is read ever more rarely: its reading is work.
+                longer = settings.CONFIG.inventory_period * 2 ** min(failures, MAX_DOUBLINGS)
+                await asyncio.sleep(max(longer, 0.0 if self._stream else took * LOG_PAUSE_SHARE))
                 continue
-            tries = 0 if time.monotonic() - begun > STREAM_PAUSE else tries + 1
+            tries = 0 if took > STREAM_PAUSE else tries + 1
             await asyncio.sleep(RECONNECT_DELAYS[min(tries, len(RECONNECT_DELAYS) - 1)])
 
     async def _follow_stream(self) -> None:
