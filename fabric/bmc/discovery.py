@@ -280,7 +280,6 @@ def build_inventory(crawl: Crawl, probe: DialectProbe, gaps: tuple[ProfileGap, .
     with_slots = frozenset(slot.chassis_uri for slot in slots)
     chassis = [each for each in found.values() if each.kind == "Chassis"]
     drawers = {each.uri for each in chassis if hardware.is_drawer(each, with_slots)}
-    old = [each for each in found.values() if each.kind in {"Thermal", "Power"}]
     return Inventory(
         service=read_service(found),
         dialect=probe.dialect,
@@ -311,19 +310,11 @@ def build_inventory(crawl: Crawl, probe: DialectProbe, gaps: tuple[ProfileGap, .
         systems=all_of("ComputerSystem", lambda each: hardware.read_system(each, relations)),
         sensors=sort_by_uri(
             sensors.mark_copies(
-                [
-                    *(sensors.read_sensor(each) for each in found.values() if each.kind == "Sensor"),
-                    *(sensor for each in old for sensor in sensors.legacy_sensors(each)),
-                ],
+                sensors.read_sensors(found.values()),
                 {each.uri: link(each.body, "Links", "ContainedBy") for each in chassis},
             )
         ),
-        fans=sort_by_uri(
-            [
-                *(sensors.read_fan(each) for each in found.values() if each.kind == "Fan"),
-                *(fan for each in old for fan in sensors.legacy_fans(each)),
-            ]
-        ),
+        fans=sort_by_uri(sensors.read_fans(found.values())),
         components=sort_by_uri(components.read_components(found, relations)),
         metrics=sort_by_uri(components.read_metrics(found)),
         log_services=all_of("LogService", read_log_service),

@@ -24,6 +24,7 @@ FABRIC_PROFILE = "FalconWebPCIeFabric"
 # What has to be met always, and what by one resource of the type at least: by any service, and by a good one.
 MANDATORY, SUPPORTED, RECOMMENDED = "Mandatory", "Supported", "Recommended"
 JUDGED_LEVELS = (MANDATORY, SUPPORTED, RECOMMENDED)
+VALUE_REQUIREMENTS = frozenset({"MinCount", "Values", "PropertyRequirements"})
 MAX_EXAMPLES = 3
 MAX_PROFILE_BYTES = 4 * 2**20
 # Types in subtrees that a walk of the inventory does not enter: none of them is missed.
@@ -166,7 +167,10 @@ class _Judgement:
         """Count a requirement; levels that ask for nothing by themselves are left out."""
         if level not in JUDGED_LEVELS:
             return
-        tally = self._tallies.setdefault((*self._about, path, kind, level, wanted), _Tally(text(asked, "Purpose")))
+        key = (*self._about, path, kind, level, wanted)
+        tally = self._tallies.get(key)
+        if tally is None:
+            tally = self._tallies[key] = _Tally(text(asked, "Purpose"))
         if is_met:
             tally.met += 1
             return
@@ -213,8 +217,8 @@ class _Judgement:
     def _judge_object(self, asked_of: JsonObject, each: CrawledResource, body: JsonObject, prefix: str) -> None:
         for name, requirement in asked_of.items():
             asked, path = self._in_effect(requirement, each, body), f"{prefix}{name}"
-            other = text(asked, "ReplacedByProperty") or ("" if name in body else text(asked, "ReplacesProperty"))
-            if _has(each.body, body, other):
+            other = asked.get("ReplacedByProperty") or ("" if name in body else asked.get("ReplacesProperty"))
+            if other and _has(each.body, body, str(other)):
                 continue  # the newer property, or still the older one, says it
             level = asked.get("ReadRequirement", MANDATORY)
             if level == "IfPopulated":
@@ -224,7 +228,7 @@ class _Judgement:
                 self.count(MANDATORY, GapKind.EXCLUDED, path, is_met=not is_there, asked=asked, uri=each.uri)
             else:
                 self.count(level, GapKind.PROPERTY, path, is_met=is_there, asked=asked, uri=each.uri)
-            if is_there and level != "None":
+            if is_there and level != "None" and not VALUE_REQUIREMENTS.isdisjoint(asked):
                 self._judge_value(asked, each, body[name], path)
 
     def _judge_value(self, asked: JsonObject, each: CrawledResource, value: Any, path: str) -> None:
@@ -248,7 +252,7 @@ class _Judgement:
 
     def _in_effect(self, asked: JsonObject, each: CrawledResource, body: JsonObject) -> JsonObject:
         """Return a requirement with the first of its conditions that holds in place of its own levels."""
-        for condition in asked.get("ConditionalRequirements", []):
+        for condition in asked.get("ConditionalRequirements", ()):
             if self._holds(condition, each, body):
                 levels = {"ReadRequirement": MANDATORY, "WriteRequirement": "None"}
                 replaced = {name: value for name, value in asked.items() if name not in {"Values", "Comparison"}}
@@ -344,4 +348,4 @@ def _at_pointer(body: JsonObject, pointer: str) -> tuple[bool, Any]:
 
 def _has(whole: JsonObject, body: JsonObject, name: str) -> bool:
     """Return whether a property is there, by a pointer into the whole resource or by its name in a part of it."""
-    return bool(name) and (_at_pointer(whole, name)[0] if name.startswith("/") else name in body)
+    return _at_pointer(whole, name)[0] if name.startswith("/") else name in body

@@ -6,7 +6,7 @@ Units are written as Redfish does, by the Unified Code for Units of Measure (UCU
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,7 +24,27 @@ LEGACY_READINGS = (
 )
 # What one sensor has wherever it is listed.
 SENSOR_IDENTITY = ("name", "reading_type", "units", "physical_context", "thresholds", "related_uris")
+LEGACY_TYPES = ("Thermal", "Power")
 LEGACY_LEVELS = {"fatal": "Fatal", "critical": "Critical", "caution": "NonCritical"}
+
+
+def read_sensors(found: Collection[CrawledResource]) -> list[RedfishSensor]:
+    """Return the sensors, and of Thermal and Power what none of the chassis tells: many BMCs have both.
+
+    Power is of the whole in Power, and often only of parts in sensors: it is read in any case.
+    """
+    sensors = [read_sensor(each) for each in found if each.kind == "Sensor"]
+    told = {(sensor.chassis_uri, sensor.reading_type) for sensor in sensors if sensor.reading_type != "Power"}
+    old = (sensor for each in found if each.kind in LEGACY_TYPES for sensor in _legacy_sensors(each))
+    return sensors + [sensor for sensor in old if (sensor.chassis_uri, sensor.reading_type) not in told]
+
+
+def read_fans(found: Collection[CrawledResource]) -> list[RedfishFan]:
+    """Return the fans, and those of a Thermal where its chassis has no others."""
+    fans = [_read_fan(each) for each in found if each.kind == "Fan"]
+    told = {fan.chassis_uri for fan in fans}
+    old = (fan for each in found if each.kind in LEGACY_TYPES for fan in _legacy_fans(each))
+    return fans + [fan for fan in old if fan.chassis_uri not in told]
 
 
 def read_sensor(found: CrawledResource) -> RedfishSensor:
@@ -56,7 +76,7 @@ def _thresholds(body: JsonObject, conversion: UnitConversion) -> Thresholds:
     return Thresholds(**levels)
 
 
-def legacy_sensors(found: CrawledResource) -> Iterator[RedfishSensor]:
+def _legacy_sensors(found: CrawledResource) -> Iterator[RedfishSensor]:
     """Yield the readings inside a Thermal or Power resource; each is named by a JSON pointer into it."""
     for group, reading, kind, unit in LEGACY_READINGS:
         for index, member in enumerate(objects(found.body, group)):
@@ -117,7 +137,7 @@ def _is_same(one: RedfishSensor, other: RedfishSensor) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in SENSOR_IDENTITY)
 
 
-def read_fan(found: CrawledResource) -> RedfishFan:
+def _read_fan(found: CrawledResource) -> RedfishFan:
     """Return a Fan of a ThermalSubsystem."""
     body = found.body
     return RedfishFan(
@@ -130,7 +150,7 @@ def read_fan(found: CrawledResource) -> RedfishFan:
     )
 
 
-def legacy_fans(found: CrawledResource) -> Iterator[RedfishFan]:
+def _legacy_fans(found: CrawledResource) -> Iterator[RedfishFan]:
     """Yield the fans inside a Thermal resource."""
     for index, member in enumerate(objects(found.body, "Fans")):
         uri = f"{found.uri}#/Fans/{index}"
