@@ -77,6 +77,13 @@ def serving_port(device: Device) -> HostPort | None:
     return device.host_port if device.missing_since is None else device.approved_host_port
 
 
+def suspect_devices() -> Q:
+    """Return a condition that every failed device in use meets: thousands of healthy ones take long to read."""
+    behind = Q(slot__port__link_status__in=DOWN_STATES) | Q(slot__port__switch__health="Critical")
+    attached = Q(host_port__isnull=False) & (Q(health="Critical") | behind | Q(host_port__host__health="Critical"))
+    return attached | Q(missing_since__isnull=False, approved_host_port__isnull=False)
+
+
 def failure_cause(device: Device) -> Failure.Cause | None:
     """Return what has failed of an attached device, None where nothing has.
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.db import transaction
+from django.db.models import Q
 from django.dispatch import receiver
 from django.utils import timezone
 
@@ -18,7 +19,14 @@ from core.database import lock_rows
 from core.errors import Conflict, FalconWebError, Forbidden
 from core.language import _, english, gettext_noop
 from fabric.failures.models import Failure, FailurePolicy
-from fabric.failures.selectors import desired_replacement, failure_cause, policy_choice, serving_port, spares_of
+from fabric.failures.selectors import (
+    desired_replacement,
+    failure_cause,
+    policy_choice,
+    serving_port,
+    spares_of,
+    suspect_devices,
+)
 from fabric.inventory.labels import part_name
 from fabric.inventory.locks import lock_chassis, lock_parts, lock_tenants
 from fabric.inventory.models import Chassis, Device, HostPort
@@ -40,11 +48,13 @@ OF_THE_HOST: Final = gettext_noop("Its host has failed: another device would not
 @receiver(walk_mirrored)
 def failures_notice(*, chassis: Chassis, **kwargs: Any) -> None:
     """Notice the attached devices of a walked chassis that have failed, and end what is over; devices at work wait."""
-    rows = Device.objects.filter(chassis=chassis).select_related(
+    known = {one.device_id: one for one in Failure.objects.open().filter(chassis=chassis)}
+    rows = Device.objects.filter(suspect_devices() | Q(pk__in=known), chassis=chassis).select_related(
         "chassis", "slot__drawer", "slot__port__switch", "host_port__host", "approved_host_port__host", "tenant"
     )
+    if not rows:
+        return
     busy = set(Operation.objects.open().filter(chassis=chassis).values_list("device", flat=True))
-    known = {one.device_id: one for one in Failure.objects.open().filter(chassis=chassis)}
     now = timezone.now()
     for device in rows:
         cause, failure = failure_cause(device), known.get(device.pk)

@@ -152,14 +152,14 @@ def chassis_client(
     chassis: Chassis,
     address: BmcAddress,
     *,
-    timeout: float = REQUEST_SECONDS,
+    timeout: float | None = None,
     before_write: Callable[[], Awaitable[None]] | None = None,
     settle_seconds: float | None = None,
 ) -> BmcClient:
     """Return a client of a chassis, at its `address` with the password, for one request at a time; see BmcClient."""
     return BmcClient(
         address,
-        timeout=timeout,
+        timeout=timeout or REQUEST_SECONDS,
         at_a_time=CONNECTIONS_PER_OPERATION,
         before_write=before_write,
         settle_seconds=settle_seconds,

@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, Phase
 
 from fabric.bmc import client, settling
 from fabric.execution import link_steps, services
+from fabric.inventory import access
 from fabric.inventory.models import Device
 from fabric.operations.models import Operation
-from fabric.plans import refresh
 from fabric.signals import operation_changed
 from tests.processes import ROOT
 from tests.turns import NIGHTLY
@@ -67,7 +67,7 @@ def settings_of(*, examples: int, steps: int) -> hypothesis.settings:
 def shorten_patience(scale: float, change: Callable[[Any, str, Any], None] = setattr) -> None:
     """Let everybody wait as they do, at a fraction of its length; 0.1 is a tenth."""
     change(services, "REQUEST_SECONDS", 10.0 * scale)
-    change(refresh, "REQUEST_SECONDS", 10.0 * scale)
+    change(access, "REQUEST_SECONDS", 10.0 * scale)
     change(client, "OUTAGE_SECONDS", 60.0 * scale)
     change(link_steps, "LINK_SECONDS", 30.0 * scale)
     change(link_steps, "RETRAIN_SECONDS", 5.0 * scale)
@@ -83,7 +83,7 @@ def short_outages() -> Iterator[None]:
         patch.setattr(client, "OUTAGE_SECONDS", 1.0)
         patch.setattr(services, "REQUEST_SECONDS", 2.0)
         patch.setattr(services, "READ_BACK_SECONDS", 1.0)
-        patch.setattr(refresh, "REQUEST_SECONDS", 2.0)
+        patch.setattr(access, "REQUEST_SECONDS", 2.0)
         yield
 
 

@@ -131,6 +131,6 @@ def _value(fact: PublishedFact | None) -> int:
 
 
 def _names(known: str, told: str) -> bool:
-    """Return whether a text has the words and numbers of a name, one after the other: 'FALCON-4016-2D' a Falcon 4016."""
+    """Return whether a text has the words and numbers of a name in a row: 'FALCON-4016-2D' a Falcon 4016."""
     words, others = (re.findall(r"[a-z]+|[0-9]+", text.casefold()) for text in (known, told))
     return any(others[place : place + len(words)] == words for place in range(len(others) - len(words) + 1))
