@@ -27,7 +27,7 @@ from pytest_django import Settings
 from accounts.models import Tenant, User
 from core import credentials
 from core.errors import Conflict, Forbidden, Invalid, NotFound
-from fabric.inventory import services
+from fabric.inventory import access, services
 from fabric.inventory.models import Chassis, Device, Host
 from fabric.operations.models import Operation
 from falconweb.testing.chassis import mirror
@@ -272,13 +272,13 @@ def test_no_chassis_has_a_link_local_address_or_that_of_a_metadata_service(admin
 def test_a_listener_that_says_nothing_is_not_waited_for_forever(
     administrator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(services, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(access, "PROBE_REQUEST_SECONDS", 0.3)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         assert refused(lambda: add(administrator, url, allow_http=True)) == {"url": "127.0.0.1 did not answer in time."}
-        monkeypatch.setattr(services, "REQUEST_SECONDS", 30.0)
+        monkeypatch.setattr(access, "PROBE_REQUEST_SECONDS", 30.0)
         monkeypatch.setattr(services, "PROBE_SECONDS", 0.3)
         assert refused(lambda: add(administrator, url, allow_http=True)) == {"url": "127.0.0.1 did not answer in time."}
 
