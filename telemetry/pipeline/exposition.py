@@ -6,6 +6,7 @@ each metric are kept compressed until all are read (4 KB a chassis), and decompr
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 import zlib
@@ -17,9 +18,10 @@ from django.conf import settings
 
 from accounts.models import User
 from core.errors import Invalid, NotFound, Unavailable
+from fabric.bmc.readings import MAX_PERIOD
 from fabric.inventory.models import Chassis
 from telemetry.live.catalogue import StoredCatalogue
-from telemetry.live.frames import Frame, stored_catalogue, stored_counters, stored_frame
+from telemetry.live.frames import Frame, recent_header, stored_catalogue, stored_counters, stored_frame
 from telemetry.pipeline import metric_families as families
 from telemetry.pipeline.site_metrics import site_metrics
 
@@ -42,7 +44,8 @@ FAMILY_ORDER = [
 FAMILY_PLACES = {family: place for place, family in enumerate(FAMILY_ORDER)}
 
 
-RawReading = tuple[bytes | None, bytes | None, bytes | None]  # catalogue, frame and counters, undecoded
+# Catalogue, frame, counters and the frame before, undecoded.
+RawReading = tuple[bytes | None, bytes | None, bytes | None, bytes | None]
 
 
 def exposition(person: User, *, version: str, chassis: Sequence[str] = (), only: str = "") -> Iterator[bytes]:
@@ -122,13 +125,24 @@ def _decompressed(begins: list[bytes], packs: list[list[bytes]]) -> Iterator[byt
 
 
 def _newest(client: Any, ids: Sequence[int]) -> dict[int, RawReading]:
-    """Return catalogue, frame and counters of chassis undecoded: decoded, they take ten times the memory."""
+    """Return the newest readings of chassis undecoded: decoded, they take ten times the memory."""
     pipe = client.pipeline(transaction=False)
     for pk in ids:
         pipe.get(f"live:catalogue:{pk}").get(f"live:frame:{pk}").get(f"live:counted:{pk}")
+        pipe.lindex(f"live:recent:{pk}", -2)
     # A value of another type than it should have is not there.
     results = [one if isinstance(one, bytes) else None for one in pipe.execute(raise_on_error=False)]
-    return {pk: (results[3 * place], results[3 * place + 1], results[3 * place + 2]) for place, pk in enumerate(ids)}
+    readings = zip(results[::4], results[1::4], results[2::4], results[3::4], strict=True)
+    return dict(zip(ids, readings, strict=True))
+
+
+def _max_age(frame: Frame, before: bytes | None) -> float:
+    """Return how old a frame may be, s: three periods, which some chassis learn (fabric.bmc.readings)."""
+    period = settings.CONFIG.reading_period
+    if before is not None:
+        with contextlib.suppress(ValueError):
+            period = max(period, min(frame.at - recent_header(before)[1], MAX_PERIOD))
+    return max(STALE_SECONDS, 3 * period)
 
 
 def _append_chassis(labels: families.ChassisLabels, newest: RawReading, now: float, lines: list[list[str]]) -> None:
@@ -138,7 +152,7 @@ def _append_chassis(labels: families.ChassisLabels, newest: RawReading, now: flo
         frame = None  # the catalogue may change between reading the two keys
     elif len(frame.values) != len(catalogue.series):
         frame = None
-    fresh = frame is not None and now - frame.at <= max(STALE_SECONDS, 3 * settings.CONFIG.reading_period)
+    fresh = frame is not None and now - frame.at <= _max_age(frame, newest[3])
     # For a chassis without readings, its walks determine whether it answers.
     up = fresh if catalogue is not None and catalogue.series else labels.is_answering
     lines[FAMILY_PLACES[CHASSIS_UP]].append(f"{CHASSIS_UP.name}{{{name}}} {int(up)}\n")

@@ -126,6 +126,13 @@ def test_a_chassis_that_was_read_too_long_ago_has_no_samples_and_is_down(adminis
     assert one(samples_of(administrator), "falconweb_chassis_up", chassis="falcon-1") == 1
 
 
+def test_a_chassis_that_is_read_every_20_s_is_up_between_two_readings(administrator: User, chassis: Chassis) -> None:
+    port = slot_port(chassis, 1).pk
+    for age, up in ((81.0, 0), (61.0, 0), (41.0, 1), (19.0, 1)):
+        read(chassis, [(entry("port", port, "link_status"), 4.0)], age=age)
+        assert one(samples_of(administrator), "falconweb_chassis_up", chassis="falcon-1") == up, age
+
+
 def test_a_chassis_that_was_never_read_is_down_and_one_that_is_not_polled_is_not_told_of(
     administrator: User, chassis: Chassis
 ) -> None:
