@@ -245,7 +245,9 @@ def test_a_host_whose_end_is_a_processor_of_it_is_found(chassis: Chassis) -> Non
     assert port.host == host
 
 
-def test_a_device_in_two_zones_is_shown_at_both(chassis: Chassis, administrator: User, client: Client) -> None:
+def test_a_device_in_two_zones_is_shown_at_both_and_to_a_tenant_at_its_own(
+    chassis: Chassis, administrator: User, member: User, client: Client
+) -> None:
     inventory, other = last_walk(chassis), host_port_of(chassis, "H2")
     row = Device.objects.filter(chassis=chassis, host_port__label="H1").first()
     assert row is not None
@@ -265,6 +267,12 @@ def test_a_device_in_two_zones_is_shown_at_both(chassis: Chassis, administrator:
     assert "(H2)" in page
     assert other.host is not None
     assert f'/devices/{row.pk}/"' in client.get(reverse("fabric:host", args=[other.host.pk])).content.decode()
+    Device.objects.filter(pk=row.pk).update(tenant=member.tenant)
+    client.force_login(member)
+    own = client.get(reverse("fabric:device", args=[row.pk]))
+    assert own.status_code == 200
+    assert other.host.name not in own.content.decode()
+    assert "(H2)" not in own.content.decode()
     inventory_apply(chassis=chassis, inventory=inventory)
     assert not row.other_host_ports.exists()
 
