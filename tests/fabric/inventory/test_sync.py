@@ -160,7 +160,7 @@ def test_a_walk_asks_for_each_kind_of_part_and_for_no_part_alone(
     chassis: Chassis, django_assert_max_num_queries: Callable[[int], contextlib.AbstractContextManager[object]]
 ) -> None:
     walk = last_walk(chassis)
-    with django_assert_max_num_queries(24):
+    with django_assert_max_num_queries(22):
         inventory_apply(chassis=chassis, inventory=walk)
 
 

@@ -245,6 +245,6 @@ def test_every_led_is_switched_and_read_back_by_a_walk(
     mirror(chassis)
     assert {one.kind for one in ManagedPart.objects.filter(is_lit=True)} == kinds
     off = client.post(f"/maintenance/{ones[0].pk}/locate/", {"off": "1"}, follow=True)
-    assert [str(one) for one in off.context["messages"]] == []
+    assert [str(one) for one in off.context["messages"]] == [f"The location LED of {ones[0].label} is off."]
     mirror(chassis)
     assert ManagedPart.objects.filter(is_lit=True).count() == len(kinds) - 1
