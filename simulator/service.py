@@ -63,6 +63,7 @@ class ServiceOptions:
     slow_bind: float = 0.0
     bind_by_task: bool = False
     plain_push: bool = False
+    dump: bool = True
     seed: int = 1
     lock_after: int = 0
 
@@ -126,6 +127,7 @@ class Falcon:
         self.hosts: HostSimulation | None = None
         self.push_targets: list[str] = []
         self.updating = False
+        self.dumps: dict[str, tuple[str, bytes]] = {}  # time and content, by name
         self._later: asyncio.TimerHandle | None = None
         self.tree = ResourceTree()
 

@@ -170,6 +170,7 @@ def argument_parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParse
         "--slow-bind", type=float, default=0.0, metavar="SECONDS", help="a change of a zone takes this long"
     )
     less.add_argument("--bind-by-task", action="store_true", help="a change of a zone is answered 202 with a task")
+    less.add_argument("--no-dump", dest="dump", action="store_false", help="no diagnostic data can be collected")
     less.add_argument(
         "--plain-push", action="store_true", help="images are pushed to HttpPushUri, as older services have it"
     )

@@ -214,6 +214,21 @@ class BmcClient:
         raw = await self._exchange("POST", self.path(uri), headers=own, content=content, timeout=timeout)
         return self._accept(uri, raw)
 
+    async def download(self, uri: str, *, most: int, silence: float) -> AsyncIterator[bytes]:
+        """Yield a file as it comes; raises Malformed for more than `most` bytes, TimedOut after `silence` s without."""
+        await self._signed_in()
+        headers = {**self._authorization, "Accept": "*/*"}
+        size = 0
+        async with self._gate, self._transport.stream(self.path(uri), headers=headers, silence=silence) as response:
+            if response.status != 200:
+                self._accept(uri, RawResponse(response.status, response.headers, await response.content.read(65536)))
+                raise RequestRefused(f"{self.host} answered {response.status}.", answered=response.status)
+            async for chunk in response.content.iter_any():
+                size += len(chunk)
+                if size > most:
+                    raise Malformed(f"{self.host} sent a file larger than {most >> 20} MB; reading was aborted.")
+                yield chunk
+
     async def _write(self, method: str, uri: str, body: dict[str, Any] | None, etag: str) -> BmcResponse:
         if self._before_write is not None:
             await self._before_write()

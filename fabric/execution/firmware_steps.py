@@ -22,7 +22,7 @@ from fabric.execution.claims import OperationCancelledError, OperationClaim, Ope
 from fabric.execution.permission import check_still_allowed
 from fabric.execution.proof import proof_begin, proof_end
 from fabric.inventory.models import ManagedPart
-from fabric.maintenance.images import image_path
+from fabric.maintenance.files import image_path
 from fabric.maintenance.selectors import undrained_devices
 from fabric.operations.models import Operation
 from fabric.operations.rules import FirmwareSetting

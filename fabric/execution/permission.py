@@ -33,7 +33,7 @@ def _is_still_permitted(person: User, operation: Operation) -> bool:
             return operation.port is not None and may_configure(person, operation.port)
         case Operation.Kind.CABLE:
             return may_move_cable(person)
-        case Operation.Kind.RESET | Operation.Kind.FIRMWARE:
+        case Operation.Kind.RESET | Operation.Kind.FIRMWARE | Operation.Kind.LOGS:
             return person.is_administrator
         case Operation.Kind.TRIAL:
             parts = (

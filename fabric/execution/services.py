@@ -22,6 +22,7 @@ from fabric.bmc.client import REQUEST_SECONDS, BmcClient
 from fabric.bmc.firmware import PUSH_SECONDS
 from fabric.execution.claims import OperationCancelledError, OperationClaim, host_claims_release
 from fabric.execution.firmware_steps import UPDATE_SECONDS, VERSION_SECONDS
+from fabric.execution.log_steps import LOGS_SECONDS
 from fabric.execution.part_steps import RESET_SECONDS
 from fabric.execution.proof import proof_end, proof_mark_unread
 from fabric.execution.steps import read_back, read_back_sentence, restore_on_host, run_steps
@@ -195,6 +196,7 @@ def _seconds_of(operation: Operation) -> float:
     more = {
         Operation.Kind.CABLE: CABLE_SECONDS,
         Operation.Kind.RESET: RESET_SECONDS,
+        Operation.Kind.LOGS: LOGS_SECONDS,
         Operation.Kind.FIRMWARE: PUSH_SECONDS + UPDATE_SECONDS + VERSION_SECONDS,
     }
     return OPERATION_SECONDS + more.get(Operation.Kind(operation.kind), 0.0)

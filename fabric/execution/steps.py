@@ -32,6 +32,7 @@ from fabric.execution.host_steps import (
     wait_until_seen,
 )
 from fabric.execution.link_steps import LinkDegradedError, wait_for_configured_link, wait_for_link
+from fabric.execution.log_steps import collect_logs
 from fabric.execution.membership import operation_dialect, set_membership, zone_uri_of
 from fabric.execution.part_steps import read_part, reset_part
 from fabric.execution.permission import check_still_allowed, nothing_changed_note
@@ -66,6 +67,8 @@ async def run_steps(claim: OperationClaim, bmc: BmcClient) -> None:
             await _try_dialect(claim, bmc)
         case Operation.Kind.FIRMWARE:
             await update_firmware(claim, bmc)
+        case Operation.Kind.LOGS:
+            await collect_logs(claim, bmc)
         case _:
             await _move_device(claim, bmc)
 
@@ -88,6 +91,8 @@ async def read_back(claim: OperationClaim, bmc: BmcClient) -> str:
         ).words
     if operation.source is not None and operation.kind == Operation.Kind.CABLE:
         return await refresh_cable(bmc, operation.source)
+    if operation.kind == Operation.Kind.LOGS:
+        return ""
     if operation.managed_part is not None and operation.kind == Operation.Kind.FIRMWARE:
         return await read_part_version(bmc, operation.managed_part)
     if operation.managed_part is not None:
@@ -130,6 +135,8 @@ def read_back_sentence(operation: Operation, found: str) -> str:
                 if is_moved
                 else gettext_noop("The cable leads elsewhere.")
             )
+        case Operation.Kind.LOGS:
+            return gettext_noop("Nothing was changed.")
         case Operation.Kind.FIRMWARE:
             return f"It has version {found}."
         case Operation.Kind.RESET:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from django.http.response import HttpResponseBase
 from django.urls import path
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
@@ -32,9 +35,9 @@ from core.api.requests import StrictSerializer, problem, refuse_body, validated_
 from fabric.inventory.api import CHASSIS_ID, HARDWARE_FIELDS
 from fabric.inventory.locate import part_locate
 from fabric.inventory.models import ManagedPart
-from fabric.maintenance.models import FirmwareImage
+from fabric.maintenance.models import CollectedLog, FirmwareImage
 from fabric.maintenance.selectors import PartTable, managed_part_rows
-from fabric.maintenance.services import firmware_drain, firmware_request, reset_request
+from fabric.maintenance.services import firmware_drain, firmware_request, log_download, logs_request, reset_request
 from fabric.operations.api import OperationSerializer, OperationViewSet
 from fabric.plans.api import PlanDetailSerializer, PlanViewSet
 
@@ -130,6 +133,38 @@ class FirmwareImageList(generics.ListAPIView[FirmwareImage]):
     permission_classes = ADMINISTRATORS
     serializer_class = FirmwareImageSerializer
     queryset = FirmwareImage.objects.all()
+
+
+class CollectedLogSerializer(serializers.ModelSerializer[CollectedLog]):
+    """Logs of a BMC as a file; `size` is in bytes."""
+
+    managed_part_id = LinkedId("managed_part.pk")
+
+    class Meta:
+        model = CollectedLog
+        fields = ["id", "name", "managed_part_id", "size", "sha256", "collected_by_name", "collected_at"]
+
+
+class CollectedLogList(generics.ListAPIView[CollectedLog]):
+    """Collected logs of BMCs, newest first."""
+
+    permission_classes = ADMINISTRATORS
+    serializer_class = CollectedLogSerializer
+    queryset = CollectedLog.objects.select_related("managed_part")
+
+
+class CollectedLogFile(APIView):
+    """The file of collected logs."""
+
+    permission_classes = ADMINISTRATORS
+
+    @extend_schema(
+        operation_id="collected_logs_file",
+        responses={(200, "application/octet-stream"): OpenApiTypes.BINARY},
+    )
+    def get(self, request: Request, pk: int) -> HttpResponseBase:
+        """Download the collected logs of a BMC; that is kept in the audit log."""
+        return log_download(person_of(request), row_or_404(CollectedLog.objects.all(), pk, "log"))
 
 
 class LedSerializer(StrictSerializer, serializers.Serializer[Any]):
@@ -234,8 +269,23 @@ class ManagedPartViewSet(ResourceViewSet):
         plan = firmware_drain(person=self.person, part=self.find_row(pk))
         return PlanViewSet(request=request).answer(plan, 201)
 
+    @declare(audited_as=Action.LOG_COLLECT)
+    @extend_schema(
+        request=None,
+        responses={202: OperationSerializer, 409: problem("It is no BMC, or the collection before has not ended")},
+        parameters=[IDEMPOTENCY_KEY],
+    )
+    def logs(self, request: Request, pk: int) -> Response:
+        """Collect the logs of a BMC into a file: 202 with the operation's address."""
+        refuse_body(request)
+        operation = logs_request(person=self.person, part=self.find_row(pk), idempotency_key=idempotency_key(request))
+        return OperationViewSet(request=request).answer(operation, 202)
+
 
 urlpatterns = [
+    path("collected-logs/", CollectedLogList.as_view(), name="collected_logs"),
+    path("collected-logs/<int:pk>/file/", CollectedLogFile.as_view(), name="collected_log_file"),
+    path("managed-parts/<int:pk>/logs/", ManagedPartViewSet.as_view({"post": "logs"}), name="logs_collect"),
     path("firmware-images/", FirmwareImageList.as_view(), name="firmware_images"),
     path("managed-parts/<int:pk>/firmware/", ManagedPartViewSet.as_view({"post": "firmware"}), name="firmware_update"),
     path("managed-parts/<int:pk>/drain/", ManagedPartViewSet.as_view({"post": "drain"}), name="firmware_drain"),

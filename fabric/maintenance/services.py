@@ -1,9 +1,10 @@
-"""Requests for maintenance, by administrators who know whom it interrupts: resets, updates of firmware, its images."""
+"""Requests for maintenance, by administrators who know whom it interrupts: resets, updates of firmware, logs."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,15 +15,24 @@ from accounts.approvals.services import two_people
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import User
-from core.errors import Conflict, InUse, Invalid
+from core.downloads import Download
+from core.errors import Conflict, InUse, Invalid, NotFound
 from core.idempotency import find_replayed, request_digest
 from core.language import _, join_words
 from fabric.bmc.update_service import RedfishUpdateService
 from fabric.inventory.locate import check_answering
 from fabric.inventory.locks import lock_chassis
 from fabric.inventory.models import ManagedPart
-from fabric.maintenance.images import MAX_IMAGES, image_path, image_write
-from fabric.maintenance.models import FirmwareImage
+from fabric.maintenance.files import (
+    MAX_IMAGE_BYTES,
+    MAX_IMAGES,
+    MAX_LOGS,
+    IncomingFile,
+    image_path,
+    log_path,
+    read_chunks,
+)
+from fabric.maintenance.models import CollectedLog, FirmwareImage
 from fabric.maintenance.selectors import (
     DRAIN_ORIGIN,
     AffectedDevice,
@@ -207,17 +217,17 @@ def firmware_image_add(*, person: User, name: str, chunks: Iterable[bytes]) -> F
         if FirmwareImage.objects.count() >= MAX_IMAGES:
             raise Conflict(_("There are {count} images. Delete those that you do not need.", count=MAX_IMAGES))
         shown = "".join(one for one in name if one.isprintable() and one not in '/\\"')[:200] or "image"
-        # Before the transaction, which others wait for.
-        path, size, sha256 = image_write(chunks)
-        try:
+        with IncomingFile(MAX_IMAGE_BYTES) as file:
+            # Before the transaction, which others wait for.
+            for chunk in chunks:
+                file.write(chunk)
+            file.end()
             with act.change():
                 image = FirmwareImage.objects.create(
-                    name=shown, size=size, sha256=sha256, uploaded_by_name=actor_name(person)
+                    name=shown, size=file.size, sha256=file.sha256, uploaded_by_name=actor_name(person)
                 )
-                path.replace(image_path(image.pk))
-                act.target, act.after = target_of(image), {"size": size, "sha256": sha256}
-        finally:
-            path.unlink(missing_ok=True)
+                file.keep(image_path(image.pk))
+                act.target, act.after = target_of(image), {"size": file.size, "sha256": file.sha256}
     return image
 
 
@@ -228,9 +238,80 @@ def firmware_image_remove(*, person: User, image: FirmwareImage) -> None:
         if Operation.objects.open().filter(kind=Operation.Kind.FIRMWARE, setting__image=image.pk).exists():
             raise Conflict(_("An update that has not ended needs {name}.", name=image.name))
         act.before = {"sha256": image.sha256}
-        path = image_path(image.pk)
-        image.delete()
-        transaction.on_commit(lambda: path.unlink(missing_ok=True), robust=True)
+        _remove_with_file(image, image_path(image.pk))
+
+
+def logs_request(*, person: User, part: ManagedPart, idempotency_key: str = "") -> Operation:
+    """Request the logs of a BMC as a file; raises Forbidden, and Conflict where it has none or too many are kept."""
+    with attempt(Action.LOG_COLLECT, actor=person, target=target_of(part, part.label)) as act:
+        require_administrator(person)
+        check_answering(part.chassis)
+        if part.kind != ManagedPart.Kind.BMC or part.missing_since is not None:
+            raise Conflict(_("{name} is no BMC that answers.", name=part.label))
+        if CollectedLog.objects.count() >= MAX_LOGS:
+            raise Conflict(_("There are {count} files. Delete those that you do not need.", count=MAX_LOGS))
+        digest = request_digest("logs", part.pk)
+        if known := find_replayed(Operation, person, idempotency_key, digest):
+            return known
+        with act.change():
+            lock_chassis([part.chassis_id])
+            if known := find_replayed(Operation, person, idempotency_key, digest):
+                return known
+            other = Operation.objects.open().filter(kind=Operation.Kind.LOGS, managed_part=part).first()
+            if other is not None:
+                raise Conflict(open_operation_sentence(part.label, other, person), operation=str(other.pk))
+            operation = operation_store(
+                person,
+                Operation.Kind.LOGS,
+                idempotency_key,
+                digest,
+                chassis=part.chassis,
+                managed_part=part,
+                summary=f"Collect the logs of {part.label}"[:300],
+            )
+            act.after = {"operation": str(operation.pk)}
+    return operation
+
+
+def collected_log_store(*, operation: Operation, file: IncomingFile, name: str) -> CollectedLog:
+    """Keep a downloaded file as the result of an operation; of a worker that took over, in place of an earlier one."""
+    with transaction.atomic():
+        for earlier in CollectedLog.objects.filter(operation=operation):
+            _remove_with_file(earlier, log_path(earlier.pk))
+        row = CollectedLog.objects.create(
+            managed_part=operation.managed_part,
+            operation=operation,
+            name=name,
+            size=file.size,
+            sha256=file.sha256,
+            collected_by_name=operation.requested_by_name,
+        )
+        file.keep(log_path(row.pk))
+    return row
+
+
+def log_download(person: User, log: CollectedLog) -> Download:
+    """Return a collected log as a download, which is audited; raises Forbidden, and NotFound where its file is gone."""
+    with audited(Action.LOG_DOWNLOAD, actor=person, target=target_of(log)):
+        require_administrator(person)
+        path = log_path(log.pk)
+        if not path.exists():
+            raise NotFound(_("The file {name} is gone.", name=log.name))
+    headers = {"Content-Disposition": f'attachment; filename="{log.name}"', "Content-Length": str(log.size)}
+    return Download(read_chunks(path), content_type="application/octet-stream", headers=headers)
+
+
+def collected_log_remove(*, person: User, log: CollectedLog) -> None:
+    """Delete a collected log; raises Forbidden."""
+    with audited(Action.LOG_REMOVE, actor=person, target=target_of(log)) as act:
+        require_administrator(person)
+        act.before = {"sha256": log.sha256}
+        _remove_with_file(log, log_path(log.pk))
+
+
+def _remove_with_file(row: FirmwareImage | CollectedLog, path: Path) -> None:
+    row.delete()
+    transaction.on_commit(lambda: path.unlink(missing_ok=True), robust=True)
 
 
 def _check_source(service: RedfishUpdateService, image_uri: str, image: FirmwareImage | None) -> None:

@@ -18,11 +18,12 @@ from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
 from core.forms import refusals_as_messages
 from core.language import _, gettext_noop
+from core.local_pages import next_page
 from core.text import parse_id
 from fabric.inventory.models import ManagedPart
 from fabric.maintenance import services
-from fabric.maintenance.images import MAX_IMAGE_BYTES
-from fabric.maintenance.models import FirmwareImage
+from fabric.maintenance.files import MAX_IMAGE_BYTES
+from fabric.maintenance.models import CollectedLog, FirmwareImage
 from fabric.maintenance.selectors import (
     CSV_COLUMNS,
     AffectedDevice,
@@ -34,7 +35,7 @@ from fabric.maintenance.selectors import (
     undrained_devices,
     update_service,
 )
-from fabric.maintenance.services import firmware_image_add, firmware_request, reset_request
+from fabric.maintenance.services import firmware_image_add, firmware_request, log_download, reset_request
 from fabric.operations.models import Operation
 
 MAX_OPERATIONS = 10
@@ -43,7 +44,7 @@ MAX_OPERATIONS = 10
 @require_GET
 @declare(
     Audience.ADMINISTRATORS,
-    menu_entry=MenuEntry(gettext_noop("Firmware and power"), "Administration", 5),
+    menu_entry=MenuEntry(gettext_noop("Maintenance"), "Administration", 5),
     tested_queries=("", "q=drawer&kind=drawer", "differing=1"),
 )
 def maintenance(request: HttpRequest) -> HttpResponse:
@@ -109,6 +110,7 @@ def managed_part(request: HttpRequest, pk: int) -> HttpResponse:
         "undrained": undrained_devices(row) if service is not None else [],
         "interrupted": interrupted,
         "interrupted_ids": _ids(interrupted),
+        "logs": row.collected_logs.all(),
         "drain": drain_plans(row).first() if service is not None else None,
         "error": error,
         "errors": errors,
@@ -185,6 +187,38 @@ def firmware_image_remove(request: HttpRequest, pk: int) -> HttpResponse:
         services.firmware_image_remove(person=person_of(request), image=row)
         messages.success(request, _("{name} was deleted.", name=row.name))
     return redirect("fabric:firmware_images")
+
+
+@require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.LOG_COLLECT, section="fabric:maintenance")
+def logs_collect(request: HttpRequest, pk: int) -> HttpResponse:
+    """Request the logs of a BMC as a file, and show the operation."""
+    person = person_of(request)
+    row: ManagedPart = row_or_404(managed_part_rows(person), pk, "part")
+    try:
+        operation = services.logs_request(person=person, part=row)
+    except Conflict as error:
+        messages.error(request, error.sentence)
+        return redirect("fabric:managed_part", pk=pk)
+    return redirect("fabric:operation", pk=operation.pk)
+
+
+@require_GET
+@declare(Audience.ADMINISTRATORS, no_page_test=NO_PAGE, section="fabric:maintenance")
+def collected_log(request: HttpRequest, pk: int) -> Download:
+    """Stream a collected log."""
+    row: CollectedLog = row_or_404(CollectedLog.objects.all(), pk, "log")
+    return log_download(person_of(request), row)
+
+
+@require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.LOG_REMOVE, section="fabric:maintenance")
+def collected_log_remove(request: HttpRequest, pk: int) -> HttpResponse:
+    """Delete a collected log."""
+    row: CollectedLog = row_or_404(CollectedLog.objects.all(), pk, "log")
+    services.collected_log_remove(person=person_of(request), log=row)
+    messages.success(request, _("{name} was deleted.", name=row.name))
+    return redirect(next_page(request, "fabric:maintenance"))
 
 
 def _table(request: HttpRequest) -> PartTable:

@@ -124,6 +124,7 @@ class Operation(models.Model):
         CABLE = "cable", gettext_lazy("Move cable")  # of a host port, by a person, to another host
         RESET = "reset", gettext_lazy("Reset")  # of a part, or its power on or off
         FIRMWARE = "firmware", gettext_lazy("Update firmware")  # of a part
+        LOGS = "logs", gettext_lazy("Collect logs")  # of a BMC, into a file of the site
 
     class State(models.TextChoices):
         """The state of an operation. DONE, FAILED and CANCELLED are final."""

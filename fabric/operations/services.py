@@ -452,6 +452,7 @@ STEP_NAMES: Final = {
         gettext_noop("Read back"),
     ),
     "trial": (gettext_noop("Check"), gettext_noop("Write"), gettext_noop("Revert"), gettext_noop("Read back")),
+    "logs": (gettext_noop("Check"), gettext_noop("Collect"), gettext_noop("Download")),
     "firmware": (
         gettext_noop("Check"),
         gettext_noop("Send the image"),

@@ -21,6 +21,7 @@ TAG_DESCRIPTIONS = {
     "hosts": "Hosts.",
     "ports": "Ports with their links and error counters.",
     "switches": "Switch chips.",
+    "collected-logs": "Logs of BMCs, collected as files.",
     "firmware-images": "Uploaded images of firmware.",
     "managed-parts": "Parts with their firmware, location LEDs and resets.",
     "operations": "Attach, detach and move devices, and follow the progress.",

@@ -9,6 +9,7 @@ from simulator.resources import (
     chassis,
     connections,
     devices,
+    dumps,
     fabric,
     legacy,
     manager,
@@ -27,6 +28,7 @@ from simulator.service import Falcon
 def register_all(falcon: Falcon) -> None:
     """Put every resource of a chassis into its tree."""
     for module in (
+        dumps,
         root,
         access,
         network,
@@ -34,6 +36,7 @@ def register_all(falcon: Falcon) -> None:
         services,
         chassis,
         devices,
+        dumps,
         thermal,
         legacy,
         blocks,

@@ -9,6 +9,7 @@ from simulator.events import LOG_URI
 from simulator.faults import FaultRequest
 from simulator.odata import V1, Body, collection, identity, link, references
 from simulator.resources.controls import indicator, indicator_method, register_reset, reset_action
+from simulator.resources.dumps import DUMP
 from simulator.resources.network import BMC, CERTIFICATES, INTERFACES, PROTOCOL
 from simulator.service import Falcon
 from simulator.state import SWITCHES, drawer_uri
@@ -144,7 +145,8 @@ def _register_log(falcon: Falcon) -> None:
         entry = events.entries.get(int(last)) if last.isdigit() else None
         return ResourceNode(f"{entries}/{last}", entry.log_entry) if entry is not None else None
 
-    logs = {**collection(f"{BMC}/LogServices", "LogService", "Logs", [LOG_URI]), "Description": "The logs of the BMC"}
+    uris = [LOG_URI, *([DUMP] if falcon.options.dump else [])]
+    logs = {**collection(f"{BMC}/LogServices", "LogService", "Logs", uris), "Description": "The logs of the BMC"}
     tree.resource(f"{BMC}/LogServices", lambda: logs)
     tree.resource(LOG_URI, service)
     tree.action(clearance, clear)

@@ -50,7 +50,8 @@ from fabric.inventory.models import (
     Switch,
 )
 from fabric.leases.models import Lease, LeaseItem, Tenure
-from fabric.maintenance.models import FirmwareImage
+from fabric.maintenance.files import log_path
+from fabric.maintenance.models import CollectedLog, FirmwareImage
 from fabric.operations.models import Operation, Plan, Proof
 from fabric.plans.rules import DesiredState
 from fabric.plans.services import plan_create
@@ -364,7 +365,11 @@ def make_lab() -> Lab:
         for name in ("managed_part", "firmware_drain", "firmware_update", "part_led", "part_locate", "part_reset")
     }
     image = FirmwareImage.objects.create(name="bmc.bin", size=1, uploaded_by_name="administrator")
-    arguments |= {"firmware_image_remove": [image.pk]}
+    log = CollectedLog.objects.create(managed_part=bmc, name="a.jsonl", size=1, collected_by_name="administrator")
+    log_path(log.pk).parent.mkdir(parents=True, exist_ok=True)
+    log_path(log.pk).write_bytes(b"{")
+    arguments |= {name: [log.pk] for name in ("collected_log", "collected_log_file", "collected_log_remove")}
+    arguments |= {"firmware_image_remove": [image.pk], "logs_collect": [bmc.pk]}
     arguments |= {name: [people["owner"].pk] for name in ("person", "person_password", "person_second_factor")}
     passkey = passkey_row(people["owner"], "laptop")
     arguments |= {name: [passkey.pk] for name in ("passkey", "passkey_remove")}

@@ -98,6 +98,8 @@ RESTRICTED = {
         exports:export exports:export_add exports:export_edit exports:export_preview exports:export_remove
         exports:export_run exports:export_run_cancel exports:export_run_file exports:export_run_resume
         exports:export_runs exports:export_runs_csv exports:export_start exports:export_switch exports:export_test
+        api:collected_log_file api:collected_logs api:logs_collect fabric:collected_log fabric:collected_log_remove
+        fabric:logs_collect
         api:firmware_drain api:firmware_images api:firmware_update api:managed_part api:managed_parts api:part_led
         api:part_reset
         exports:exports exports:exports_csv fabric:chassis_add fabric:chassis_dialect fabric:chassis_edit

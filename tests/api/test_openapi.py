@@ -99,7 +99,8 @@ def valid(components: dict[str, Any], schema: dict[str, Any], value: object) -> 
 
 # Answered as streams, or as what no schema of JSON tells in full; a comparison wants runs.
 NO_LISTS = {
-    "alert_rule_preview", "audit_export", "comparison", "export_run_file", "my_dashboard", "readings", "records",
+    "alert_rule_preview", "audit_export", "collected_log_file", "comparison", "export_run_file", "my_dashboard",
+    "readings", "records",
     "schema", "series", "telemetry", "telemetry_heat_map", "telemetry_raw", "telemetry_table", "telemetry_throughput",
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ from fabric.execution import firmware_steps
 from fabric.execution.services import execute
 from fabric.inventory.models import Chassis, Device, ManagedPart
 from fabric.leases.models import Lease
-from fabric.maintenance.images import image_path
+from fabric.maintenance.files import image_path
 from fabric.maintenance.models import FirmwareImage
 from fabric.maintenance.selectors import affected_devices, update_service
 from fabric.maintenance.services import (
@@ -47,7 +47,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep images in a folder of the test."""
-    monkeypatch.setattr("fabric.maintenance.images._folder", lambda: tmp_path)
+    monkeypatch.setattr("fabric.maintenance.files._folder", lambda: tmp_path)
     return tmp_path
 
 
@@ -264,15 +264,15 @@ def test_images_are_stored_whole_or_not_at_all_and_deleted_with_their_files(
     assert (image.name, image.size) == ("b.bin", 18)
     assert image_path(image.pk).read_bytes() == b"FALCON-FIRMWARE 1 "
     assert [one["sha256"] for one in client.get("/api/v1/firmware-images/").json()["results"]] == [image.sha256]
-    assert "The image is empty." in client.post("/maintenance/images/").content.decode()
-    monkeypatch.setattr("fabric.maintenance.images.MAX_IMAGE_BYTES", 10)
+    assert "The file is empty." in client.post("/maintenance/images/").content.decode()
+    monkeypatch.setattr("fabric.maintenance.services.MAX_IMAGE_BYTES", 10)
     with pytest.raises(Invalid, match="at most"):
         firmware_image_add(person=administrator, name="large", chunks=iter([b"12345678", b"901"]))
     with pytest.raises(Forbidden):
         firmware_image_add(person=member, name="x", chunks=[b"1"])
-    assert [file.name for file in folder.iterdir()] == [f"{image.pk}.bin"]
+    assert [file.name for file in folder.rglob("*.*")] == [f"{image.pk}.bin"]
     client.post(f"/maintenance/images/{image.pk}/removal/")
-    assert not list(folder.iterdir())
+    assert not list(folder.rglob("*.*"))
 
 
 def test_the_page_drains_and_requests_it(chassis: Chassis, administrator: User) -> None:
