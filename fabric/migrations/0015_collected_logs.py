@@ -8,14 +8,14 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fabric', '0010_firmware_images'),
+        ('fabric', '0014_event_limit'),
     ]
 
     operations = [
         migrations.AlterField(
             model_name='operation',
             name='kind',
-            field=models.CharField(choices=[('attach', 'Attach'), ('detach', 'Detach'), ('move', 'Move'), ('mode', 'Change mode'), ('port', 'Configure port'), ('cable', 'Move cable'), ('reset', 'Reset'), ('firmware', 'Update firmware'), ('logs', 'Collect logs')], max_length=10),
+            field=models.CharField(choices=[('attach', 'Attach'), ('detach', 'Detach'), ('move', 'Move'), ('mode', 'Change mode'), ('port', 'Configure port'), ('trial', 'Try a way to attach'), ('cable', 'Move cable'), ('reset', 'Reset'), ('firmware', 'Update firmware'), ('logs', 'Collect logs')], max_length=10),
         ),
         migrations.CreateModel(
             name='CollectedLog',
