@@ -10,7 +10,7 @@ from simulator.errors import RedfishError, conflict, referenced_not_found
 from simulator.events import Actor, EventLog
 from simulator.odata import V1, Body, references
 from simulator.physics import Physics
-from simulator.rules import MODES, Allocation, Mode, refusal
+from simulator.rules import Allocation, Mode, ModelRules, refusal
 from simulator.state import (
     SWITCHES,
     ChassisState,
@@ -153,7 +153,7 @@ class Composer:
         allocation = drawer.allocation()
         owners = {number: owner for number, owner in allocation.port_of_slot.items() if owner != port.name}
         owners.update((slot.number, port.name) for slot in slots)
-        _check_rule(drawer.mode, replace(allocation, port_of_slot=owners))
+        _check_rule(drawer.mode, replace(allocation, port_of_slot=owners), self._state.rules)
 
     def _unchanging_drawer(self, port: SwitchPort) -> SimulatedDrawer:
         drawer = self._state.drawers[port.drawer]
@@ -219,13 +219,14 @@ class Composer:
 
     def allowed_modes(self, drawer: SimulatedDrawer) -> list[Mode]:
         """Return the modes that the drawer's present allocation satisfies."""
-        return [mode for mode in MODES if refusal(mode, drawer.allocation()) is None]
+        rules = self._state.rules
+        return [mode for mode in rules.modes if refusal(mode, drawer.allocation(), rules) is None]
 
     def check_mode(self, drawer: SimulatedDrawer, mode: Mode) -> None:
         """Refuse with 409 a mode that the drawer's allocation breaks."""
         if drawer.changing_to is not None:
             raise conflict(f"The mode of drawer {drawer.number} is already being changed to {drawer.changing_to}.")
-        _check_rule(mode, drawer.allocation())
+        _check_rule(mode, drawer.allocation(), self._state.rules)
 
     def set_mode(self, drawer: SimulatedDrawer, mode: Mode, by: Actor | None = None) -> None:
         """Set the mode of a drawer."""
@@ -313,7 +314,7 @@ class Composer:
             self._events.report("Fabric.1.0.ZoneModified", port.endpoint, "PCIe", origin=origin, by=by)
 
 
-def _check_rule(mode: Mode, allocation: Allocation) -> None:
-    reason = refusal(mode, allocation)
+def _check_rule(mode: Mode, allocation: Allocation, rules: ModelRules) -> None:
+    reason = refusal(mode, allocation, rules)
     if reason:
         raise conflict(reason)

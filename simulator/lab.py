@@ -8,11 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from simulator.rules import ADVANCED, Allocation, Mode, refusal
+from simulator.rules import ADVANCED, DEFAULT_PROFILE, Allocation, Mode, load_rules, profile_names, refusal
 
 DEFAULT_LAB = Path(__file__).with_name("default_lab.json")
 _NAMESPACE = uuid.UUID("5f0c2a54-0d2b-4b67-9d5a-3ff6b1a1f4c4")
-SLOTS_PER_DRAWER = 8
 # Signalling rate of one lane in Gbit/s, by PCIe generation.
 LANE_GBPS = {"Gen1": 2.5, "Gen2": 5.0, "Gen3": 8.0, "Gen4": 16.0, "Gen5": 32.0}
 GENERATIONS = tuple(LANE_GBPS)
@@ -104,7 +103,8 @@ class ChassisLab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     drawers: list[DrawerLab]
     serial: str = ""
-    model: str = "Falcon 4016"
+    model: str = ""  # '' is that of its profile
+    profile: str = DEFAULT_PROFILE
 
 
 class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -152,7 +152,17 @@ def load_lab(path: Path | None = None) -> Lab:
     return lab
 
 
+def with_profile(lab: Lab, name: str, profile: str) -> Lab:
+    """Return a lab in which a chassis is of another model; raises LabError where it is not possible in that."""
+    chassis = msgspec.structs.replace(lab.chassis[name], profile=profile, model="")
+    _check_chassis(lab, name, chassis)
+    return msgspec.structs.replace(lab, chassis=lab.chassis | {name: chassis})
+
+
 def _check_chassis(lab: Lab, name: str, chassis: ChassisLab) -> None:
+    if chassis.profile not in profile_names():
+        raise LabError(f"{name}: there is no profile {chassis.profile!r}; there are {', '.join(profile_names())}")
+    rules = load_rules(chassis.profile)
     seen: set[str] = set()
     for number, drawer in enumerate(chassis.drawers, start=1):
         place = f"{name}, drawer {number}"
@@ -165,7 +175,7 @@ def _check_chassis(lab: Lab, name: str, chassis: ChassisLab) -> None:
         attached: dict[int, str] = {}
         for slot, content in drawer.slots.items():
             lab.device_model(content.device)
-            if not 1 <= slot <= SLOTS_PER_DRAWER:
+            if not 1 <= slot <= rules.slots:
                 raise LabError(f"{place}: there is no slot {slot}")
             if content.attached_to is None:
                 continue
@@ -173,6 +183,6 @@ def _check_chassis(lab: Lab, name: str, chassis: ChassisLab) -> None:
                 raise LabError(f"{place}: slot {slot} is attached to {content.attached_to}, which is not cabled there")
             attached[slot] = content.attached_to
         hosts = {port: host or "" for port, host in drawer.host_ports.items()}
-        reason = refusal(drawer.mode, Allocation(host_of_port=hosts, port_of_slot=attached))
+        reason = refusal(drawer.mode, Allocation(host_of_port=hosts, port_of_slot=attached), rules)
         if reason:
             raise LabError(f"{place}: {reason}")

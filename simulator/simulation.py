@@ -11,9 +11,10 @@ from typing import NoReturn, get_args
 
 from simulator.certificates import ServerCertificate, load_pem, server_certificate
 from simulator.hosts import HostSimulation
-from simulator.lab import Lab, LabError, load_lab
+from simulator.lab import Lab, LabError, load_lab, with_profile
 from simulator.physics import MAX_SPEED, Clock
 from simulator.resources import register_all
+from simulator.rules import profile_names
 from simulator.server import ADDRESS, ChassisServer
 from simulator.service import DIALECTS, Falcon, NamedMethods, ServiceOptions
 
@@ -120,6 +121,12 @@ def argument_parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParse
     parser.add_argument("--control-port", type=int, help="port of the control address for faults; 0 finds a free one")
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same readings (default 1)")
     parser.add_argument("--lab", type=Path, help="lab file (JSON); default: two Falcons, three hosts")
+    parser.add_argument(
+        "--profile",
+        choices=profile_names(),
+        metavar="NAME",
+        help=f"the model of the chassis: {', '.join(profile_names())} (default: that of the lab)",
+    )
     parser.add_argument("--chassis", help="the chassis of the lab to simulate (default: the first)")
     parser.add_argument(
         "--chassis-count",
@@ -186,4 +193,6 @@ def lab_from_options(options: argparse.Namespace) -> Lab:
     lab = load_lab(options.lab)
     if options.chassis is not None and options.chassis not in lab.chassis:
         raise LabError(f"the lab has no chassis {options.chassis!r}; it has {', '.join(lab.chassis)}")
+    if options.profile is not None:
+        lab = with_profile(lab, options.chassis or next(iter(lab.chassis)), options.profile)
     return lab

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 from simulator.lab import (
     GENERATIONS,
     LANE_GBPS,
-    SLOTS_PER_DRAWER,
     ChassisLab,
     DeviceModel,
     HostLab,
@@ -17,7 +16,7 @@ from simulator.lab import (
     stable_uuid,
 )
 from simulator.odata import V1
-from simulator.rules import Allocation, Mode, port_number
+from simulator.rules import Allocation, Mode, ModelRules, load_rules, port_number
 
 LinkStatus = Literal["LinkUp", "Starting", "Training", "LinkDown", "NoLink"]
 ERROR_COUNTERS = (
@@ -307,6 +306,7 @@ class ChassisState:
     hosts: dict[str, HostLab]
     drawers: dict[int, SimulatedDrawer]
     fans: list[SimulatedFan]
+    rules: ModelRules
     inlet: float = 24.0
     watts: float = 0.0
     joules: float = 0.0
@@ -375,6 +375,7 @@ def build_state(lab: Lab, name: str, chassis: ChassisLab, alias: str | None = No
     identity = alias or name
     serial = chassis.serial if chassis.serial and alias is None else stable_serial("H3F", identity)
     drawers: dict[int, SimulatedDrawer] = {}
+    rules = load_rules(chassis.profile)
     for number, description in enumerate(chassis.drawers, start=1):
         ports = {
             port: SimulatedHostPort(
@@ -386,8 +387,9 @@ def build_state(lab: Lab, name: str, chassis: ChassisLab, alias: str | None = No
             for port, host in sorted(description.host_ports.items(), key=lambda item: port_number(item[0]))
         }
         slots: dict[int, SimulatedSlot] = {}
-        for place in range(1, SLOTS_PER_DRAWER + 1):
-            slot = SimulatedSlot(drawer=number, number=place, link=SimulatedLink(port=f"slot{place}"))
+        for place in range(1, rules.slots + 1):
+            wired = SimulatedLink(port=f"slot{place}", max_lanes=rules.lanes, configured_lanes=rules.lanes)
+            slot = SimulatedSlot(drawer=number, number=place, link=wired)
             content = description.slots.get(place)
             if content is not None:
                 slot.device = SimulatedDevice(
@@ -413,7 +415,8 @@ def build_state(lab: Lab, name: str, chassis: ChassisLab, alias: str | None = No
         name=identity,
         serial=serial,
         uuid=stable_uuid(identity),
-        model=chassis.model,
+        model=chassis.model or rules.model,
+        rules=rules,
         hosts=dict(lab.hosts),
         drawers=drawers,
         fans=[SimulatedFan(number) for number in range(1, FANS + 1)],

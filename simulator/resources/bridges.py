@@ -6,14 +6,13 @@ from functools import partial
 
 from simulator.composition import ENDPOINTS
 from simulator.errors import conflict, no_operation, property_missing, property_refused, property_type
-from simulator.lab import SLOTS_PER_DRAWER
 from simulator.odata import Body, identity, link, references
 from simulator.resources.zones import bind_slots
 from simulator.service import Falcon
 from simulator.state import SimulatedDrawer, SimulatedHostPort, SimulatedSlot, virtual_switch_uri
 from simulator.tree import COMPOSE, AuthenticatedRequest, Reply, ResourceNode, WriteMethod
 
-BRIDGES = SLOTS_PER_DRAWER
+BRIDGES = 8
 
 
 def register(falcon: Falcon) -> None:

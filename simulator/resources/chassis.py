@@ -12,7 +12,7 @@ from simulator.odata import V1, Body, identity, link, references
 from simulator.power import CHASSIS_RESETS
 from simulator.resources.controls import register_reset, reset_action
 from simulator.resources.services import task_accepted
-from simulator.rules import MODES, Mode
+from simulator.rules import Mode, ModelRules
 from simulator.service import Falcon
 from simulator.state import SWITCHES, SimulatedDrawer, SimulatedSlot, drawer_uri
 from simulator.tasks import BmcTask
@@ -56,9 +56,9 @@ def _assembly(falcon: Falcon) -> Body:
                 "@odata.id": f"{ASSEMBLY}#/Assemblies/{number}",
                 "MemberId": str(number),
                 "Name": name,
-                "Vendor": "H3 Platform",
-                "Producer": "H3 Platform",
-                "Model": "Falcon 4016",
+                "Vendor": falcon.state.rules.manufacturer,
+                "Producer": falcon.state.rules.manufacturer,
+                "Model": falcon.state.model,
                 "SerialNumber": f"{serial}-{suffix}",
                 "Status": {"State": "Enabled", "Health": "OK"},
             }
@@ -87,11 +87,11 @@ def _enclosure(falcon: Falcon) -> Body:
     return {
         **identity(FALCON, "Chassis", state.name),
         "ChassisType": "Enclosure",
-        "Manufacturer": "H3 Platform",
+        "Manufacturer": state.rules.manufacturer,
         "Model": state.model,
         "SerialNumber": state.serial,
-        "PartNumber": "FALCON-4016",
-        "SKU": "FALCON-4016-2D",
+        "PartNumber": state.model.upper().replace(" ", "-"),
+        "SKU": f"{state.model.upper().replace(' ', '-')}-{len(state.drawers)}D",
         "UUID": state.uuid,
         "HeightMm": 178.0,
         "PowerState": falcon.power.state_of(*(f"drawer{number}" for number in state.drawers)),
@@ -125,8 +125,8 @@ def _drawer(falcon: Falcon, drawer: SimulatedDrawer) -> Body:
     return {
         **identity(uri, "Chassis", f"Drawer {drawer.number}"),
         "ChassisType": "Drawer",
-        "Manufacturer": "H3 Platform",
-        "Model": "Falcon 4016 drawer",
+        "Manufacturer": falcon.state.rules.manufacturer,
+        "Model": f"{falcon.state.model} drawer",
         "SerialNumber": drawer.serial,
         "PowerState": falcon.power.state_of(f"drawer{drawer.number}"),
         "LocationIndicatorActive": drawer.identify,
@@ -153,14 +153,16 @@ def _drawer(falcon: Falcon, drawer: SimulatedDrawer) -> Body:
             "ContainedBy": link(FALCON),
         },
         "Actions": reset_action(uri, "Chassis", CHASSIS_RESETS),
-        "Oem": {
-            "H3": {
-                "@odata.type": "#H3Drawer.v1_0_0.Drawer",
-                "DrawerMode": drawer.mode,
-                "AllowableDrawerModes": falcon.composer.allowed_modes(drawer),
-            }
-        },
+        **_mode(falcon, drawer),
     }
+
+
+def _mode(falcon: Falcon, drawer: SimulatedDrawer) -> Body:
+    """Render the mode of a drawer, of a model whose modes are known."""
+    if not falcon.state.rules.modes:
+        return {}
+    modes = {"DrawerMode": drawer.mode, "AllowableDrawerModes": falcon.composer.allowed_modes(drawer)}
+    return {"Oem": {"H3": {"@odata.type": "#H3Drawer.v1_0_0.Drawer", **modes}}}
 
 
 async def _change_chassis(falcon: Falcon, drawer: SimulatedDrawer | None, call: AuthenticatedRequest) -> Reply:
@@ -172,8 +174,8 @@ async def _change_chassis(falcon: Falcon, drawer: SimulatedDrawer | None, call: 
         if key == "LocationIndicatorActive":
             if not isinstance(value, bool):
                 raise property_value(key, value)
-        elif key == "Oem" and drawer is not None:
-            mode = _requested_mode(value)
+        elif key == "Oem" and key in known:
+            mode = _requested_mode(value, falcon.state.rules)
         else:
             raise property_refused(key, known)
     if "LocationIndicatorActive" in call.body:
@@ -184,14 +186,14 @@ async def _change_chassis(falcon: Falcon, drawer: SimulatedDrawer | None, call: 
     return task_accepted(_start_mode_change(falcon, drawer, mode, call.actor))
 
 
-def _requested_mode(value: object) -> Mode:
+def _requested_mode(value: object, rules: ModelRules) -> Mode:
     vendor = value.get("H3") if isinstance(value, dict) else None
     if not isinstance(vendor, dict):
         raise property_value("Oem", value)
     for key in vendor:
         if key not in ("DrawerMode", "@odata.type"):
             raise property_refused(key, ("AllowableDrawerModes",))
-    for mode in MODES:
+    for mode in rules.modes:
         if vendor.get("DrawerMode") == mode:
             return mode
     raise property_value("DrawerMode", vendor.get("DrawerMode"))

@@ -12,7 +12,6 @@ from simulator.service import Falcon
 from simulator.state import (
     COMPOSITION_BLOCKS,
     SLOT_GENERATION,
-    SLOT_LANES,
     SWITCHES,
     SimulatedDevice,
     SimulatedDrawer,
@@ -88,7 +87,7 @@ def _pcie_device(slot: SimulatedSlot) -> Body:
         **identity(uri, "PCIeDevice", f"Drawer {slot.drawer} slot {slot.number}"),
         "LocationIndicatorActive": slot.identify,
         "Slot": {
-            "Lanes": SLOT_LANES,
+            "Lanes": slot.link.max_lanes,
             "PCIeType": SLOT_GENERATION,
             "SlotType": "FullLength",
             "HotPluggable": True,

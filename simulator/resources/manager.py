@@ -36,7 +36,7 @@ def _register_manager(falcon: Falcon) -> None:
             **identity(BMC, "Manager", "Falcon BMC"),
             "Description": "Baseboard management controller of the chassis",
             "ManagerType": "BMC",
-            "Manufacturer": "H3 Platform",
+            "Manufacturer": falcon.state.rules.manufacturer,
             "Model": "Falcon BMC",
             "FirmwareVersion": falcon.state.version("bmc"),
             "UUID": falcon.state.uuid,

@@ -51,8 +51,8 @@ def _register_root(falcon: Falcon) -> None:
             "Name": "Root Service",
             "RedfishVersion": "1.23.0",
             "UUID": falcon.state.uuid,
-            "Product": "Falcon 4016 (simulated)",
-            "Vendor": "H3 Platform",
+            "Product": f"{falcon.state.model} (simulated)",
+            "Vendor": falcon.state.rules.manufacturer,
             "ServiceIdentification": falcon.name,
             "ProtocolFeaturesSupported": {
                 "ExpandQuery": {

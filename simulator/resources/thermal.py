@@ -256,7 +256,7 @@ def _register_power(falcon: Falcon) -> None:
         return {
             **identity(supplies[number], "PowerSupply", f"Power supply {number}"),
             "PowerSupplyType": "AC",
-            "Manufacturer": "H3 Platform",
+            "Manufacturer": falcon.state.rules.manufacturer,
             "Model": "CRPS-2000",
             "SerialNumber": f"{serial}-P{number}",
             "PowerCapacityWatts": SUPPLY_WATTS,

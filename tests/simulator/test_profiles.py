@@ -1,0 +1,50 @@
+"""The simulator plays any model whose facts are published, and the site takes it for that."""
+
+from __future__ import annotations
+
+import pytest
+
+from fabric.bmc.chassis_profiles import profile, profile_files, profile_of
+from fabric.bmc.client import BmcClient
+from fabric.bmc.discovery import discover
+from fabric.bmc.types import DrawerMode
+from falconweb.testing.processes import SimulatorProcess
+from simulator.lab import LabError, load_lab, with_profile
+from simulator.rules import ADVANCED, Allocation, load_rules, profile_names, refusal
+from tests.bmc.conftest import pinned
+
+
+def test_each_profile_of_the_site_can_be_played() -> None:
+    assert profile_names() == sorted(profile_files())
+    for name in profile_names():
+        rules, known = load_rules(name), profile(name)
+        assert profile_of(rules.manufacturer, rules.model) is known
+        assert known.slots in {0, rules.slots}
+        assert set(rules.modes) == {mode.value for mode, _ in known.modes}
+
+
+async def test_a_chassis_of_another_model_is_that_to_the_site() -> None:
+    with SimulatorProcess("--profile", "h3-falcon-c5022") as process:
+        async with BmcClient(pinned(process)) as bmc:
+            inventory = await discover(bmc)
+    outer = next(one for one in inventory.chassis if not one.contained_by)
+    assert profile_of(outer.manufacturer, outer.model).key == "h3-falcon-c5022"
+    first = inventory.drawers[0]
+    assert (first.mode, first.allowed_modes) == (DrawerMode.UNKNOWN, ())
+    slots = [slot for slot in inventory.slots if slot.chassis_uri == first.uri]
+    assert [(slot.number, slot.lanes) for slot in slots] == [(number, 8) for number in range(1, 23)]
+
+
+def test_rules_of_another_model_are_its_own() -> None:
+    ports = {f"H{number}": f"node-{number}" for number in range(1, 10)}
+    held = Allocation(ports, dict(enumerate(ports, start=1)))
+    assert refusal(ADVANCED, held, load_rules("h3-falcon-c5022")) == (
+        "Falcon C5022: at most 8 hosts share a drawer, and 9 have devices."
+    )
+    assert refusal(ADVANCED, held, load_rules("h3-falcon-4109")) is None
+
+
+def test_a_profile_that_is_none_or_does_not_fit_the_lab_is_refused() -> None:
+    lab = load_lab()
+    with pytest.raises(LabError, match="there is no profile 'falcon'"):
+        with_profile(lab, "falcon-1", "falcon")
