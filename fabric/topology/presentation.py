@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from core.language import _, english
+from fabric.bmc.chassis_profiles import ChassisProfile, profile_files, profile_of
 from fabric.operations.rules import DeviceSnapshot
 
 SlotState = Literal["empty", "in_use", "in_pool", "occupied", "missing"]
@@ -189,3 +190,14 @@ def sparkline_path(values: Sequence[float | None]) -> str:
 def rate_label(rate: float) -> str:
     """Return a rate (B/s) with its unit: '12.40 GB/s', '1.20 TB/s'."""
     return f"{rate / 1e12:.2f} TB/s" if rate >= 1e12 else f"{rate / 1e9:.2f} GB/s"
+
+
+def limits_label(manufacturer: str, model: str) -> str:
+    """Return which limits of drawers and modes are known of a model of chassis, and from where."""
+    known = profile_of(manufacturer, model)
+    if not known.key:
+        return _("none known of this model: the BMC enforces its own")
+    if known == ChassisProfile(key=known.key, name=known.name):
+        return _("none published of {name}: the BMC enforces its own", name=known.name)
+    sources = "; ".join(source.title for source in profile_files()[known.key].sources.values())
+    return _("those of {name}, as published: {sources}", name=known.name, sources=sources)

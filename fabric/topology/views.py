@@ -218,6 +218,7 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
         "ports": ports,
         "drifted": drift_rows(person, chassis=pk, is_open=True).count(),
         "dialect": dialect_label(view.dialect),
+        "limits": presentation.limits_label(row.manufacturer, row.model),
     }
     if person.is_administrator:
         walk = Walk.objects.filter(chassis=row).first()

@@ -9,6 +9,7 @@ from django.db import connection
 from django.db.models import F
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from accounts.models import Tenant, User
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot, Walk
@@ -251,3 +252,21 @@ def test_the_front_shows_fans_to_administrators_and_a_tenant_nothing_of_others()
     assert "data-fan" not in page
     assert re.findall(r"device/(\d+)/temperature_celsius", page) == [str(device.pk)]
     assert "node-a" not in page
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("Falcon 4016", "those of H3 Platform Falcon 4016, as published: Performance Analysis of Deep Learning"),
+        ("Falcon 4109", "none published of H3 Platform Falcon 4109: the BMC enforces its own"),
+        ("Falcon 9", "none known of this model: the BMC enforces its own"),
+    ],
+)
+@pytest.mark.django_db
+def test_the_page_of_a_chassis_says_which_limits_are_known_of_its_model(
+    administrator_client: Client, model: str, words: str
+) -> None:
+    row = Chassis.objects.create(
+        name="one", url="https://127.0.0.1:1", manufacturer="H3 Platform", model=model, inventory_at=timezone.now()
+    )
+    assert words in administrator_client.get(f"/chassis/{row.pk}/").text
