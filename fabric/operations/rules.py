@@ -64,8 +64,8 @@ def mode_description(known: ChassisProfile, mode: DrawerMode) -> str:
             half=half, next=half + 1, slots=slots,
         )  # fmt: skip
     if limits.hosts:
-        return _("Up to {hosts} hosts share the {slots} slots in any split.", hosts=limits.hosts, slots=slots or "")
-    return _("Its limits are not known here: the BMC enforces them.")
+        return _("Up to {hosts} hosts share the slots in any split.", hosts=limits.hosts)
+    return _("Its limits are not known here: the BMC decides.")
 
 
 def attach_violation(

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from core.language import _, english
-from fabric.bmc.chassis_profiles import ChassisProfile, profile_files, profile_of
+from fabric.bmc.chassis_profiles import ChassisProfile, profile_of
 from fabric.operations.rules import DeviceSnapshot
 
 SlotState = Literal["empty", "in_use", "in_pool", "occupied", "missing"]
@@ -193,11 +193,10 @@ def rate_label(rate: float) -> str:
 
 
 def limits_label(manufacturer: str, model: str) -> str:
-    """Return which limits of drawers and modes are known of a model of chassis, and from where."""
+    """Return which limits of drawers and modes are known of a model of chassis."""
     known = profile_of(manufacturer, model)
     if not known.key:
-        return _("none known of this model: the BMC enforces its own")
+        return _("not known of this model: the BMC decides")
     if known == ChassisProfile(key=known.key, name=known.name):
-        return _("none published of {name}: the BMC enforces its own", name=known.name)
-    sources = "; ".join(source.title for source in profile_files()[known.key].sources.values())
-    return _("those of {name}, as published: {sources}", name=known.name, sources=sources)
+        return _("none published of {name}: the BMC decides", name=known.name)
+    return _("as published of {name}", name=known.name)

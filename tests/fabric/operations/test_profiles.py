@@ -84,7 +84,7 @@ def test_an_unknown_chassis_has_no_limits_of_its_own(mode: DrawerMode) -> None:
     assert PLAIN.limits(mode) == ModeLimits()
     if mode in ALL_MODES:
         assert mode_violation(full, mode) == ""
-        assert mode_description(PLAIN, mode) == "Its limits are not known here: the BMC enforces them."
+        assert mode_description(PLAIN, mode) == "Its limits are not known here: the BMC decides."
 
 
 def test_limits_of_another_model_are_its_own() -> None:
@@ -109,7 +109,7 @@ def test_modes_are_described_by_the_limits_of_the_model() -> None:
     assert [mode_description(falcon, mode) for mode in falcon.mode_names] == [
         "One connection reaches all 8 slots.",
         "Two connections, each reaches one half: slots 1 to 4, and 5 to 8.",
-        "Up to 3 hosts share the 8 slots in any split.",
+        "Up to 3 hosts share the slots in any split.",
     ]
     assert falcon.mode_names == (ONE, TWO, ADVANCED)
     assert profile("h3-falcon-4109").mode_names == ALL_MODES

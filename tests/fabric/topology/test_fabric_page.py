@@ -257,9 +257,9 @@ def test_the_front_shows_fans_to_administrators_and_a_tenant_nothing_of_others()
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ("Falcon 4016", "those of H3 Platform Falcon 4016, as published: Performance Analysis of Deep Learning"),
-        ("Falcon 4109", "none published of H3 Platform Falcon 4109: the BMC enforces its own"),
-        ("Falcon 9", "none known of this model: the BMC enforces its own"),
+        ("Falcon 4016", "as published of H3 Platform Falcon 4016"),
+        ("Falcon 4109", "none published of H3 Platform Falcon 4109: the BMC decides"),
+        ("Falcon 9", "not known of this model: the BMC decides"),
     ],
 )
 @pytest.mark.django_db
