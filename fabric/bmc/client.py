@@ -216,8 +216,8 @@ class BmcClient:
 
     async def download(self, uri: str, *, most: int, silence: float) -> AsyncIterator[bytes]:
         """Yield a file as it comes; raises Malformed for more than `most` bytes, TimedOut after `silence` s without."""
-        await self._signed_in()
-        headers = {**self._authorization, "Accept": "*/*"}
+        await self._signed_in.ensure()
+        headers = {**self._signed_in.headers, "Accept": "*/*"}
         size = 0
         async with self._gate, self._transport.stream(self.path(uri), headers=headers, silence=silence) as response:
             if response.status != 200:

@@ -125,28 +125,31 @@ def read_back_sentence(operation: Operation, found: str) -> str:
     """Return the result of `read_back` as a sentence."""
     match operation.kind:
         case Operation.Kind.MODE:
-            return f"The drawer is in mode {found}."
+            sentence = f"The drawer is in mode {found}."
         case Operation.Kind.PORT:
-            return f"The port is {found}." if found else ""
+            sentence = f"The port is {found}." if found else ""
+        case Operation.Kind.CABLE if operation.host is not None and operation.host.identity == found:
+            sentence = gettext_noop("The cable leads to that host.")
         case Operation.Kind.CABLE:
-            is_moved = operation.host is not None and operation.host.identity == found
-            return (
-                gettext_noop("The cable leads to that host.")
-                if is_moved
-                else gettext_noop("The cable leads elsewhere.")
-            )
+            sentence = gettext_noop("The cable leads elsewhere.")
         case Operation.Kind.LOGS:
-            return gettext_noop("Nothing was changed.")
+            sentence = gettext_noop("Nothing was changed.")
         case Operation.Kind.FIRMWARE:
-            return f"It has version {found}."
+            sentence = f"It has version {found}."
         case Operation.Kind.RESET:
-            return f"Its power is '{found}'." if found else gettext_noop("It answers, and tells no power state.")
+            sentence = f"Its power is '{found}'." if found else gettext_noop("It answers, and tells no power state.")
         case Operation.Kind.TRIAL if found:
-            return gettext_noop("It is still attached: the chassis did not let it be detached again.")
-    for port in (operation.source, operation.target):
-        if port is not None and port.uri == found:
-            return f"It is attached to {port.label}."
-    return gettext_noop("It is attached to another host port.") if found else gettext_noop("It is attached to no host.")
+            sentence = gettext_noop("It is still attached: the chassis did not let it be detached again.")
+        case _:
+            ports = (one for one in (operation.source, operation.target) if one is not None and one.uri == found)
+            if (port := next(ports, None)) is not None:
+                return f"It is attached to {port.label}."
+            elsewhere, nowhere = (
+                gettext_noop("It is attached to another host port."),
+                gettext_noop("It is attached to no host."),
+            )
+            sentence = elsewhere if found else nowhere
+    return sentence
 
 
 async def _move_device(claim: OperationClaim, bmc: BmcClient) -> None:
