@@ -33,6 +33,7 @@ class PortLinks(AttachmentDialect):
     """PATCH of the link from a bridge of a virtual CXL switch to a port."""
 
     name = Dialect.PORT_LINKS
+    lists_members = False
 
     async def recognise(self, evidence: DialectEvidence) -> str:
         """Return a sentence where the Allow header of a bridge has PATCH."""

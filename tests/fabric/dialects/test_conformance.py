@@ -209,6 +209,8 @@ def shown_later_without_a_task(bench: Bench) -> None:
 
 
 def refused_with_a_sentence(bench: Bench) -> None:
+    # The card is free, and the host port is cabled to another drawer.
+    carry_out(operation_request(person=bench.person, device=bench.device(1, drawer=2), target=None))
     before = bench.truth()
     with pytest.raises(CompositionRefused, match="drawer") as refusal:
         bench.write(1, "H3", bench.read("H3"), drawer=2)
