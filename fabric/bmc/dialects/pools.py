@@ -89,8 +89,10 @@ class _PoolDialect(AttachmentDialect):
 
     async def change(self, bmc: BmcClient, zone: HeldZone, member: str, *, present: bool) -> BmcResponse:
         wanted = [*(uri for uri in zone.members if uri != member), *([member] if present else [])]
-        assigned = await _assign(bmc, zone, member) if present else []
+        assigned: list[str] = []
         try:
+            if present:
+                await _assign(bmc, zone, member, assigned)
             return await self._compose(bmc, zone, wanted)
         except (RequestRefused, CompositionRefused) as error:
             for uri in assigned:
@@ -133,20 +135,18 @@ def _held(uri: str, block: JsonObject, etag: str, systems: dict[str, JsonObject]
     return HeldZone(uri, common_properties(uri, block)["name"], etag, members, block, systems)
 
 
-async def _assign(bmc: BmcClient, zone: HeldZone, member: str) -> list[str]:
-    """Put the blocks of a host and of a device into the free pool of the host's client; return those in no pool."""
+async def _assign(bmc: BmcClient, zone: HeldZone, member: str, assigned: list[str]) -> None:
+    """Put a host's and a device's block into the free pool of the host's client; those in no pool get `assigned`."""
     client = text(zone.body, "Client") or CLIENT
     device = await bmc.get(member)
     owner = text(device.body, "Client")
     if owner and owner != client:
         name = member.rsplit("/", 1)[-1]
         raise CompositionRefused(f"The resource block {name} of {bmc.host} belongs to another client: {owner}.")
-    assigned = []
     for uri, body, etag in ((zone.uri, zone.body, zone.etag), (member, device.body, device.etag)):
         if text(body, "Pool") == UNASSIGNED:
             await bmc.finish(await bmc.patch(uri, {"Pool": "Free", "Client": client}, etag=etag))
             assigned.append(uri)
-    return assigned
 
 
 def host_blocks(evidence: DialectEvidence) -> int:
