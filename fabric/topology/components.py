@@ -38,20 +38,16 @@ class ComponentGroup:
         self.is_open = bool(rows) and rows[0]["health"] in BAD_HEALTH
 
 
-def chassis_components(chassis_id: int) -> list[ComponentGroup]:
-    """Return the components of a chassis that belong to no PCIe device."""
-    return _groups(one for one in _walked(chassis_id) if not one["device_uri"])
+def chassis_components(walked: Iterable[dict[str, Any]]) -> list[ComponentGroup]:
+    """Return the components that a walk found and that belong to no PCIe device."""
+    return _groups(one for one in walked if not one["device_uri"])
 
 
 def device_components(device: Device) -> list[ComponentGroup]:
     """Return the parts of a device; not the one resource that only repeats it, such as its processor."""
-    found = [one for one in _walked(device.chassis_id) if one["device_uri"] == device.uri]
+    walked = Walk.objects.filter(chassis=device.chassis_id).values_list("found__components", flat=True).first()
+    found = [one for one in walked or () if one["device_uri"] == device.uri]
     return _groups(found) if len(found) > 1 else []
-
-
-def _walked(chassis_id: int) -> list[dict[str, Any]]:
-    found = Walk.objects.filter(chassis=chassis_id).values_list("found__components", flat=True).first()
-    return found if isinstance(found, list) else []
 
 
 def _groups(found: Iterable[dict[str, Any]]) -> list[ComponentGroup]:

@@ -235,7 +235,7 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
         context["problems"] = found.get("problems", [])
         if "gaps" in found:  # a walk of an earlier version did not look for any
             context["gaps"] = gaps_view(found["gaps"])
-        context["components"] = chassis_components(pk)
+        context["components"] = chassis_components(found.get("components", ()))
     return render(request, "fabric/topology/chassis.html", context)
 
 
