@@ -18,7 +18,13 @@ from fabric.bmc.crawl import ROOT_URI, WALK_SECONDS, Crawl, CrawledResource
 from fabric.bmc.dialects import DialectProbe, probe_dialect
 from fabric.bmc.gaps import GapKind, ProfileGap
 from fabric.bmc.hardware import common_properties
-from fabric.bmc.interoperability import FABRIC_PROFILE, InteropProfile, fabric_profile, profile_gaps
+from fabric.bmc.interoperability import (
+    FABRIC_PROFILE,
+    InteropProfile,
+    ProfileError,
+    fabric_profile,
+    profile_gaps,
+)
 from fabric.bmc.managed_parts import read_managed_parts
 from fabric.bmc.oem import OEM_READERS, oem_devices
 from fabric.bmc.relations import ResourceRelations, zone_endpoints
@@ -242,7 +248,7 @@ class Discovery:
         return inventory
 
     def _built(self) -> Inventory:
-        gaps = () if self.remains else _gaps(self._crawl, self._probe, self._profile, everything=self._everything)
+        gaps = None if self.remains else _gaps(self._crawl, self._probe, self._profile, everything=self._everything)
         inventory = build_inventory(self._crawl, self._probe, gaps)
         self._crawl.pack()
         return inventory
@@ -257,16 +263,19 @@ class Discovery:
 
 def _gaps(
     crawl: Crawl, probe: DialectProbe, profile: InteropProfile | None, *, everything: bool
-) -> tuple[ProfileGap, ...]:
+) -> tuple[ProfileGap, ...] | None:
     """Return what a walk lacks of a profile; with FalconWeb's own also a way to attach: no profile can ask for one."""
-    profile = profile or fabric_profile()
+    try:
+        profile = profile or fabric_profile()
+    except ProfileError:
+        return None  # a site that is installed without its documentation
     gaps = profile_gaps(profile, crawl.found, everything=everything)
     if profile.name != FABRIC_PROFILE or probe.dialect is not Dialect.NONE or not probe.known:
         return gaps
     return (*gaps, ProfileGap(purpose="Composing", kind=GapKind.WAY, reason=probe.reason))
 
 
-def build_inventory(crawl: Crawl, probe: DialectProbe, gaps: tuple[ProfileGap, ...] = ()) -> Inventory:
+def build_inventory(crawl: Crawl, probe: DialectProbe, gaps: tuple[ProfileGap, ...] | None = None) -> Inventory:
     """Return the typed inventory of a walk."""
     templates = creation_templates(crawl.found.values())
     found = {uri: each for uri, each in crawl.found.items() if uri not in templates}

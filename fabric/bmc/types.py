@@ -440,7 +440,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     managed_parts: tuple[RedfishManagedPart, ...] = ()
     update_service: RedfishUpdateService | None = None
     problems: tuple[InventoryProblem, ...] = ()
-    gaps: tuple[ProfileGap, ...] = ()  # what the service lacks of a profile
+    gaps: tuple[ProfileGap, ...] | None = None  # what it lacks of a profile; None: not judged
 
 
 class RedfishEvent(msgspec.Struct, frozen=True, kw_only=True):

@@ -260,7 +260,7 @@ def test_what_lacks_is_the_same_for_the_validator_and_for_falconweb(ubb: Path, t
             trust = CertificateTrust(fingerprint=process.fingerprint)
             address = BmcAddress(url=process.address, username="viewer", password=process.password, trust=trust)
             async with BmcClient(address) as bmc:
-                return (await discover(bmc, everything=True, profile=read_profile(str(ubb)))).gaps
+                return (await discover(bmc, everything=True, profile=read_profile(str(ubb)))).gaps or ()
 
     found = asyncio.run(gaps())
     assert len(theirs) > 20

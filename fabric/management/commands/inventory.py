@@ -127,7 +127,7 @@ class Command(ExitCodeCommand):
         else:
             self._print_tables(inventory)
             if profile is not None:
-                self._print_gaps(profile, inventory.gaps)
+                self._print_gaps(profile, inventory.gaps or ())
 
     def _print_tables(self, inventory: Inventory) -> None:
         service = inventory.service

@@ -48,8 +48,11 @@ def test_an_administrator_reads_what_is_missing_where_and_why(
     assert "LinkStatus" in page(client, administrator, chassis)
 
 
-def test_a_walk_of_an_earlier_version_says_nothing_of_it(chassis: Chassis, administrator: User, client: Client) -> None:
-    Walk.objects.update(found={})
+@pytest.mark.parametrize("found", [{}, {"gaps": None}])
+def test_a_walk_that_was_not_judged_says_nothing_of_it(
+    chassis: Chassis, administrator: User, client: Client, found: dict[str, None]
+) -> None:
+    Walk.objects.update(found=found)
     assert 'id="gaps"' not in page(client, administrator, chassis)
 
 
