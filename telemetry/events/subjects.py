@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, Final
 
 from django.db.models import Q, QuerySet
@@ -198,6 +199,13 @@ class ChassisSubjects:
                 return found
         return self._whole
 
+    @cached_property
+    def _by_last_segment(self) -> Mapping[str, Sequence[str]]:
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for uri in (*self._by_uri, *self._shared_resources):
+            found[uri.rpartition("/")[2]].append(uri)
+        return found
+
     def named(self, message: str, arguments: Sequence[str], at: datetime) -> str:
         """Return the URI of the part, or of its port, that the arguments of a message name by Id; '' if unclear."""
         if not message.startswith(FABRIC_MESSAGES) or not arguments:
@@ -205,7 +213,7 @@ class ChassisSubjects:
         # Before the names, a message of a rate has the rate and its threshold.
         owner, *port = arguments[-2:] if message.startswith("AcceleratorFabric.") else arguments[:2]
         for tail in (f"/{owner}/Ports/{''.join(port)}", f"/{owner}"):
-            uris = (uri for uri in (*self._by_uri, *self._shared_resources) if uri.endswith(tail))
+            uris = (uri for uri in self._by_last_segment.get(tail.rpartition("/")[2], ()) if uri.endswith(tail))
             found = {subject: uri for uri in uris if (subject := self._find(uri, at)) is not None}
             if len(found) == 1:
                 return found.popitem()[1]

@@ -90,8 +90,11 @@ def test_without_an_origin_the_arguments_name_the_subject(chassis: Chassis) -> N
         record(4, "Fabric.1.1.0.DownstreamLinkDropped", "Warning", "", "Switch9", "Port3"),
         record(5, "Test.1.0.Dropped", "Warning", "", "Switch1", "Port3"),
         record(6, "Fabric.1.1.0.SwitchFailed", "", "", "Switch1"),
+        record(7, "Fabric.1.1.0.PortFailed", "", "", "", "Port3"),
+        record(8, "Fabric.1.1.0.PortFailed", "", "", "Switches/Switch1", "Port3"),
     )
-    assert [one.subject_name for one in told] == ["Port 3", "Port 3", "GPU 3", "falcon", "falcon", "Switch 1"]
+    names = ["Port 3", "Port 3", "GPU 3", "falcon", "falcon", "Switch 1", "falcon", "Port 3"]
+    assert [one.subject_name for one in told] == names
 
 
 def test_each_counterpart_is_in_the_catalogue() -> None:
