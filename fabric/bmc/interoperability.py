@@ -73,7 +73,7 @@ def read_profile(name: str) -> InteropProfile:
     if not isinstance(document, dict) or not text(document, "ProfileName"):
         raise ProfileError(f"{name} is not a Redfish interoperability profile: it has no ProfileName.")
     if document.get("RequiredProfiles"):
-        raise ProfileError(f"{name} builds on other profiles ({', '.join(document['RequiredProfiles'])}): name these.")
+        raise ProfileError(f"{name} builds on other profiles, which are judged by themselves: name one of them.")
     resources = document.get("Resources", {})
     if not _is_sound(resources):
         raise ProfileError(f"{name} is not a Redfish interoperability profile: its Resources are malformed.")
@@ -82,7 +82,9 @@ def read_profile(name: str) -> InteropProfile:
 
 def _is_sound(resources: Any) -> bool:
     """Return whether requirements have the form that is relied upon here, at every depth."""
-    lists = {"UseCases": dict, "ConditionalRequirements": dict, "URIs": str, "Values": object, "CompareValues": object}
+    texts = ("URIs", "SubordinateToResource")
+    lists = {"UseCases": dict, "ConditionalRequirements": dict, **dict.fromkeys(texts, str)}
+    lists |= dict.fromkeys(("Values", "CompareValues", "UseCaseKeyValues"), object)
     maps = {"PropertyRequirements", "ActionRequirements"}
 
     def is_requirement(asked: Any) -> TypeGuard[dict[str, Any]]:
@@ -182,7 +184,7 @@ class _Judgement:
         """Return whether a use case is about a resource."""
         if not _matches_uris(case, each.uri):
             return False
-        kind = case.get("UseCaseType", "Normal")
+        kind = text(case, "UseCaseType") or "Normal"
         if kind == "AbsentResource":
             return text(each.body, "Status", "State") == "Absent"
         values = case.get("UseCaseKeyValues")
