@@ -11,6 +11,8 @@ import time
 from dataclasses import asdict, replace
 from functools import partial
 
+from django.utils.dateparse import parse_datetime
+
 from core.language import gettext_noop
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
@@ -27,6 +29,7 @@ from fabric.operations.rules import TURNS_OFF, TURNS_ON, ResetSetting
 RESET_SECONDS = 600.0  # a host may take as long until its system has shut down
 SIGN_SECONDS = 90.0  # until a service shows that a part restarts: OpenBMC goes down after some seconds
 POLL_SECONDS = 0.5
+CLOCK_SECONDS = 3.0  # by which two readings of one LastResetTime may differ
 NO_SIGN = gettext_noop("Nothing shows that it restarted. Look at it before you request it again.")
 
 
@@ -81,11 +84,12 @@ async def _wait_for_end(claim: OperationClaim, bmc: BmcClient, part: ManagedPart
             try:
                 body = (await bmc.get(part.reset_uri)).body
             except BmcError:
-                has_sign = True
+                # Of another part it shows nothing: its BMC may be away for a reason of its own.
+                has_sign |= part.kind == ManagedPart.Kind.BMC
                 await show(f"{claim.operation.chassis.name} does not answer for it now: it is asked until it does.")
             else:
                 power = text(body, "PowerState")
-                has_sign |= text(body, "LastResetTime") != setting.last_reset or power not in {"", "On"}
+                has_sign |= _is_later(text(body, "LastResetTime"), setting.last_reset) or power not in {"", "On"}
                 if power in {"", setting.power_after} and has_sign:
                     return _end_sentence(power, time.monotonic() - begun)
                 is_silent = not has_sign and time.monotonic() - begun > SIGN_SECONDS
@@ -97,6 +101,17 @@ async def _wait_for_end(claim: OperationClaim, bmc: BmcClient, part: ManagedPart
                 raise OperationFailedError(f"It was not where it should be within {RESET_SECONDS:.0f} s.")
             await asyncio.sleep(POLL_SECONDS)
             await claim.check_cancelled()
+
+
+def _is_later(reset: str, before: str) -> bool:
+    """Return whether a LastResetTime tells of another reset: some services compute it anew, a second off."""
+    if reset == before:
+        return False
+    try:
+        now, then = parse_datetime(reset), parse_datetime(before)
+        return now is None or then is None or abs((now - then).total_seconds()) > CLOCK_SECONDS
+    except (ValueError, TypeError):  # no date, or one without a zone
+        return True
 
 
 def _end_sentence(power: str, seconds: float) -> str:

@@ -59,6 +59,7 @@ ACCEPTED_EXAMPLE = OpenApiExample(
         "device_id": 17,
         "source_host_port_id": None,
         "target_host_port_id": 4,
+        "managed_part_id": None,
         "mode": "",
         "requested_by_name": "carol",
         "requested_at": "2026-03-02T10:02:11Z",
@@ -94,6 +95,7 @@ class OperationSerializer(serializers.ModelSerializer[Operation]):
     device_id = LinkedId("device.pk")
     source_host_port_id = LinkedId("source.pk")
     target_host_port_id = LinkedId("target.pk")
+    managed_part_id = LinkedId("managed_part.pk")
     steps = StepSerializer(many=True)
     plan_id = serializers.UUIDField(read_only=True, allow_null=True)
     proof = LinkedText("proof.sentence")
@@ -102,8 +104,8 @@ class OperationSerializer(serializers.ModelSerializer[Operation]):
         model = Operation
         fields = [
             "id", "kind", "state", "summary", "plan_id", "chassis_id", "drawer_id", "device_id", "source_host_port_id",
-            "target_host_port_id", "mode", "requested_by_name", "requested_at", "started_at", "finished_at", "steps",
-            "error", "proof",
+            "target_host_port_id", "managed_part_id", "mode", "requested_by_name", "requested_at", "started_at",
+            "finished_at", "steps", "error", "proof",
         ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from core.language import _, gettext_noop
 from core.zones import CLOCK, local_words
 from fabric.agents.selectors import DeviceOnHost, devices_on_hosts, holders_label, uncertainty_label
 from fabric.inventory.labels import host_port_name, may_name_host
-from fabric.inventory.models import Chassis, Device, Drawer, HostPort
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, ManagedPart
 from fabric.inventory.selectors import Rows, downgraded, visible_prefetch
 from fabric.operations.models import Operation, Plan
 from fabric.operations.projected_state import DrawerKey
@@ -210,6 +210,7 @@ def operation_rows(
         visible_prefetch("chassis", Chassis, person),
         visible_prefetch("drawer", Drawer, person),
         visible_prefetch("device", Device, person),
+        visible_prefetch("managed_part", ManagedPart, person),
         visible_prefetch("source", HostPort, person),
         visible_prefetch("target", HostPort, person),
     )
