@@ -35,7 +35,7 @@ SORTED_BY: Final = {
     "version": (natural("version"),),
 }  # fmt: skip
 CSV_COLUMNS: Final = (
-    gettext_noop("Chassis"), gettext_noop("ManagedPart"), gettext_noop("Kind"), gettext_noop("Manufacturer"),
+    gettext_noop("Chassis"), gettext_noop("Part"), gettext_noop("Kind"), gettext_noop("Manufacturer"),
     gettext_noop("Model"), gettext_noop("Serial number"), gettext_noop("Version"),
     gettext_noop("Version of most like it"), gettext_noop("Location LED"), gettext_noop("Power"),
 )  # fmt: skip
