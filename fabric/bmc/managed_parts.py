@@ -56,7 +56,7 @@ def read_managed_parts(
 
 
 def _is_part(each: CrawledResource, relations: ResourceRelations) -> bool:
-    if each.kind not in KINDS or not is_present(each):
+    if each.kind not in KINDS or not (is_present(each) or each.kind == "PCIeDevice"):
         return False
     return each.kind != "Drive" or not relations.device_of(each.uri)
 
@@ -70,7 +70,7 @@ def _part(each: CrawledResource, relations: ResourceRelations, drawers: Collecti
     chassis = links(each.body, "Links", "Chassis")
     return RedfishManagedPart(
         **common_properties(each.uri, each.body),
-        kind=ManagedPartKind.DRAWER if each.uri in drawers else KINDS[each.kind],
+        kind=_kind(each, drawers),
         **named_texts(each.body, "Manufacturer", "Model", "SerialNumber", "PowerState"),
         version=next((version for part in parts if (version := _version(part.body))), ""),
         led_uri=led.uri if led is not None else "",
@@ -79,6 +79,12 @@ def _part(each: CrawledResource, relations: ResourceRelations, drawers: Collecti
         reset_types=texts(action, "ResetType@Redfish.AllowableValues"),
         chassis_uri=each.uri if each.kind == "Chassis" else next(iter(chassis), ""),
     )
+
+
+def _kind(each: CrawledResource, drawers: Collection[str]) -> ManagedPartKind:
+    if each.uri in drawers:
+        return ManagedPartKind.DRAWER
+    return KINDS[each.kind] if is_present(each) else ManagedPartKind.SLOT
 
 
 def _version(body: JsonObject) -> str:

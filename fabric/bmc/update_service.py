@@ -17,6 +17,7 @@ class ManagedPartKind(StrEnum):
     DRAWER = "drawer"
     SWITCH = "switch"
     DEVICE = "device"
+    SLOT = "slot"  # without a device
     DRIVE = "drive"
     HOST = "host"
     SOFTWARE = "software"

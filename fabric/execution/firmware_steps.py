@@ -14,7 +14,15 @@ from functools import partial
 from core.language import gettext_noop
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient, monitor_of
-from fabric.bmc.errors import BmcError, RequestRefused, TaskFailed, TimedOut, Unreachable
+from fabric.bmc.errors import (
+    BmcError,
+    NotRedfish,
+    RequestRefused,
+    SignInRefused,
+    TaskFailed,
+    TimedOut,
+    Unreachable,
+)
 from fabric.bmc.firmware import cancel_task, find_update_service, push_image, read_version, send_image_uri
 from fabric.bmc.transport import BmcResponse
 from fabric.bmc.values import JsonObject, integer
@@ -92,6 +100,9 @@ class _Update:
             raise OperationFailedError(f"The update failed: {error.reason or error.sentence}") from error
         except TaskFailed as error:
             raise OperationFailedError(f"The update failed: {error.sentence}") from error
+        except (SignInRefused, NotRedfish):
+            # As of a service that starts: the version shows what became of it.
+            return gettext_noop("Its service stopped telling of the task.")
         return gettext_noop("Its task is done.")
 
     async def _cancel_if_requested(self) -> None:

@@ -344,6 +344,7 @@ class ManagedPart(Part):
         DRAWER = ManagedPartKind.DRAWER.value, gettext_lazy("Drawer")
         SWITCH = ManagedPartKind.SWITCH.value, gettext_lazy("Switch chip")
         DEVICE = ManagedPartKind.DEVICE.value, gettext_lazy("Device")
+        SLOT = ManagedPartKind.SLOT.value, gettext_lazy("Empty slot")
         DRIVE = ManagedPartKind.DRIVE.value, gettext_lazy("Drive")
         HOST = ManagedPartKind.HOST.value, gettext_lazy("Host")
         SOFTWARE = ManagedPartKind.SOFTWARE.value, gettext_lazy("Software")

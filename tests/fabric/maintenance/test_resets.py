@@ -22,6 +22,7 @@ from fabric.operations.models import Operation, Proof
 from fabric.operations.services import operation_request
 from falconweb.testing import mirror
 from falconweb.testing.processes import SimulatorProcess
+from tests.fabric.conftest import put_back
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -183,6 +184,15 @@ def test_a_bmc_that_accepts_a_reset_and_does_nothing_has_failed(
     assert (operation.state, operation.error) == ("failed", part_steps.NO_SIGN)
 
 
+def test_a_chassis_that_is_monitored_only_is_reset_too(administrator: User) -> None:
+    with SimulatorProcess("--dialect", "none", chassis="falcon-1") as process:
+        process.set_speed(20)
+        put_back(process)
+        operation = carry_out(ask(administrator, part("drawer", "drawer2"), "ForceOff"))
+        assert (operation.state, operation.error) == ("done", "")
+        assert process.state()["off"] == ["drawer2"]
+
+
 def test_an_offer_that_changed_since_the_walk_is_refused_before_anything_is_sent(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
@@ -237,7 +247,7 @@ def test_every_led_is_switched_and_read_back_by_a_walk(
 ) -> None:
     client = Client()
     client.force_login(administrator)
-    kinds = {"bmc", "chassis", "drawer", "switch", "device", "host"}
+    kinds = {"bmc", "chassis", "drawer", "switch", "device", "slot", "host"}
     ones = [part(kind) for kind in sorted(kinds)]
     for one in ones:
         answer = client.post(f"/api/v1/managed-parts/{one.pk}/led/", {"lit": True}, content_type="application/json")
