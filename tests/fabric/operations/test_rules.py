@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
+from typing import get_args
 
 import pytest
 from django.utils import translation
@@ -15,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.language import english
+from fabric.bmc.chassis_profiles import profile, profile_files
 from fabric.bmc.types import DrawerMode
 from fabric.operations.rules import (
     MODE_LABELS,
@@ -312,15 +315,19 @@ def drawers(draw: st.DrawFn) -> DrawerState:
     hosts = {label: draw(st.sampled_from(["A", "B", "C", "D", "E", ""])) for label in labels}
     attached = draw(st.dictionaries(st.integers(1, 8), st.sampled_from(labels), max_size=8))
     return DrawerState(
-        mode=draw(st.sampled_from(KNOWN)), connections=numbered(ONE, hosts).connections, attached=attached
+        mode=draw(st.sampled_from(KNOWN)),
+        connections=numbered(ONE, hosts).connections,
+        attached=attached,
+        profile=profile(draw(st.sampled_from(sorted(profile_files())))),
     )
 
 
 def refused(mode: DrawerMode, state: DrawerState, attached: dict[int, str]) -> bool:
     """Tell whether the chassis refuses these attachments in that mode."""
     hosts = {connection.label: connection.host for connection in state.connections}
-    known = next(one for one in chassis_rules.MODES if one == mode.value)
-    return chassis_rules.refusal(known, chassis_rules.Allocation(hosts, attached)) is not None
+    known = next(one for one in get_args(chassis_rules.Mode) if one == mode.value)
+    rules = chassis_rules.load_rules(state.profile.key)
+    return chassis_rules.refusal(known, chassis_rules.Allocation(hosts, attached), rules) is not None
 
 
 @settings(max_examples=500 if NIGHTLY else 100)
@@ -339,7 +346,7 @@ def test_the_chassis_takes_an_attachment_exactly_if_the_rules_do(state: DrawerSt
             legal[slot] = label
     if refused(state.mode, state, legal):  # such as half a pair of host ports: the chassis is never in that state
         return
-    state = DrawerState(mode=state.mode, connections=state.connections, attached=legal)
+    state = replace(state, attached=legal)
     for slot, connection in itertools.product(ALL_SLOTS, state.connections):
         ours = attach_violation(state, slot=slot, label=connection.label)
         if connection.host:

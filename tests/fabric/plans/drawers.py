@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import get_args
 
 from fabric.bmc.types import DrawerMode
 from fabric.operations.rules import (
@@ -183,7 +184,7 @@ def _carried_out(seen: DrawerSnapshot, step: PlanStep) -> DrawerSnapshot:
 def refusal_of(seen: DrawerSnapshot) -> str | None:
     """Return what the chassis itself would say against a drawer as it is, by the simulator's rules."""
     state = _state(seen)
-    mode = next((one for one in chassis_rules.MODES if one == seen.mode.value), None)
+    mode = next((one for one in get_args(chassis_rules.Mode) if one == seen.mode.value), None)
     if mode is None:
         return None
     hosts = {connection.label: connection.host for connection in state.connections}
