@@ -18,6 +18,7 @@ from fabric.bmc.types import BmcAddress
 from fabric.bmc.values import text
 
 END_SECONDS = 3.0
+WITHOUT_SESSIONS = frozenset({400, 401, 403, 404, 405, 501})  # answers of services that create none
 MAX_LEFT_SESSIONS = 8  # of one address
 # Sessions that could not be deleted, by address: URI and token. A BMC that restarts may keep them.
 _left_sessions: defaultdict[BmcAddress, list[tuple[str, str]]] = defaultdict(list)
@@ -33,8 +34,8 @@ class SharedAccess:
         """Return whether to try a session, and Basic; raises SignInRefused while no try is due."""
         return True, True
 
-    async def end_sign_in(self, *, accepted: bool, by_basic: bool = False) -> None:
-        """Take note of the result of a try."""
+    async def end_sign_in(self, *, accepted: bool | None, by_basic: bool = False) -> None:
+        """Take note of the result of a try; None: the BMC did not say."""
 
     @asynccontextmanager
     async def request(self, host: str, seconds: float) -> AsyncIterator[None]:
@@ -126,6 +127,17 @@ class BmcSignIn:
         """
         root = await self._read_root()
         try_session, try_basic = await self._access.begin_sign_in(self._host)
+        try:
+            return await self._try(root, try_session=try_session, try_basic=try_basic)
+        except SignInRefused:
+            await self._access.end_sign_in(accepted=False)
+            raise
+        except BmcError:
+            await self._access.end_sign_in(accepted=None)
+            raise
+
+    async def _try(self, root: dict[str, Any], *, try_session: bool, try_basic: bool) -> dict[str, str]:
+        has_sessions = False
         if try_session:
             raw = await self._create_session(root)
             token = raw.headers.get("X-Auth-Token")
@@ -134,12 +146,14 @@ class BmcSignIn:
                 await self._access.end_sign_in(accepted=True)
                 return {"X-Auth-Token": token}
             if raw.status == 401 and not try_basic:
-                await self._refuse()
-        return await self._basic(root)
+                raise self._refusal()
+            has_sessions = raw.status not in WITHOUT_SESSIONS  # but no more of them for now
+        headers = await self._basic(root)
+        await self._access.end_sign_in(accepted=True, by_basic=not has_sessions)
+        return headers
 
-    async def _refuse(self) -> None:
-        await self._access.end_sign_in(accepted=False)
-        raise SignInRefused(f"{self._host} refuses this name and password.", answered=401)
+    def _refusal(self) -> SignInRefused:
+        return SignInRefused(f"{self._host} refuses this name and password.", answered=401)
 
     async def _create_session(self, root: dict[str, Any]) -> RawResponse:
         sessions = text(root, "Links", "Sessions", "@odata.id") or "/redfish/v1/SessionService/Sessions"
@@ -172,7 +186,6 @@ class BmcSignIn:
             with contextlib.suppress(ForeignLink):
                 raw = await self._exchange("GET", self._path(uri), headers=headers)
                 if raw.status == 401:
-                    await self._refuse()
+                    raise self._refusal()
                 break
-        await self._access.end_sign_in(accepted=True, by_basic=True)
         return headers

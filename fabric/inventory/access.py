@@ -140,8 +140,8 @@ class ChassisAccess(RequestSlots):
             return True, True
         return found
 
-    async def end_sign_in(self, *, accepted: bool, by_basic: bool = False) -> None:
-        """Store the result of a try."""
+    async def end_sign_in(self, *, accepted: bool | None, by_basic: bool = False) -> None:
+        """Store the result of a try; one that the BMC did not answer is made again after FIRST_RETRY."""
         try:
             await run_in_thread(_end_sign_in, self._chassis, self._stored, accepted=accepted, by_basic=by_basic)
         except DatabaseError as error:
@@ -202,8 +202,11 @@ def _begin_sign_in(pk: int, stored: dict[str, str], host: str) -> tuple[bool, bo
     return not uses_basic, uses_basic or not found["refusals"]
 
 
-def _end_sign_in(pk: int, stored: dict[str, str], *, accepted: bool, by_basic: bool) -> None:
+def _end_sign_in(pk: int, stored: dict[str, str], *, accepted: bool | None, by_basic: bool) -> None:
     rows = Chassis.objects.filter(pk=pk, **stored)  # an edit meanwhile has begun anew
+    if accepted is None:
+        rows.filter(refusals__gt=0).update(next_sign_in_at=timezone.now() + FIRST_RETRY)
+        return
     if accepted:
         known = Q(refused_at=None, next_sign_in_at=None, refusals=0, uses_basic=by_basic)
         if rows.exclude(known).exists():

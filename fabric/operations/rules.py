@@ -21,7 +21,7 @@ MODE_LABELS = {
     DrawerMode.ADVANCED: gettext_noop("Advanced"),
     DrawerMode.UNKNOWN: gettext_noop("Mode not reported"),
 }
-FALCON_4016 = profile("h3-falcon-4016")
+FALCON_4016 = profile("h3-falcon-4016")  # the model of drawers of no chassis: those of studies, and of pools in files
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from fabric.bmc.types import DrawerMode
 from falconweb.testing.processes import SimulatorProcess
 from simulator.lab import LabError, load_lab, with_profile
 from simulator.rules import ADVANCED, Allocation, load_rules, profile_names, refusal
+from simulator.state import build_state
 from tests.bmc.conftest import pinned
 
 
@@ -21,6 +22,9 @@ def test_each_profile_of_the_site_can_be_played() -> None:
         assert profile_of(rules.manufacturer, rules.model) is known
         assert known.slots in {0, rules.slots}
         assert set(rules.modes) == {mode.value for mode, _ in known.modes}
+        lab = with_profile(load_lab(), "falcon-1", name)
+        played = build_state(lab, "falcon-1", lab.chassis["falcon-1"])
+        assert [len(drawer.slots) for drawer in played.drawers.values()] == [rules.slots, rules.slots]
 
 
 async def test_a_chassis_of_another_model_is_that_to_the_site() -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import redis
 from django.conf import settings as site
+from django.utils import timezone
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.errors import SignInRefused, TimedOut
+from fabric.bmc.errors import SignInRefused, TimedOut, Unreachable
 from fabric.inventory import access
 from fabric.inventory.access import RequestSlots, chassis_client, poller_client
 from fabric.inventory.models import Chassis
@@ -124,3 +125,24 @@ async def test_two_processes_whose_turn_has_come_try_once(chassis: Chassis, simu
 
     assert await eventually_in_loop(refusals, lambda count: count == 2)
     assert simulator.state()["refused_passwords"]["administrator"] == before + 1
+
+
+async def test_a_try_that_the_bmc_did_not_answer_is_no_refusal(chassis: Chassis, simulator: SimulatorProcess) -> None:
+    await Chassis.objects.aupdate(refusals=6, refused_at=chassis.created_at, next_sign_in_at=chassis.created_at)
+    simulator.fault("reset_connections", path="Sessions", count=5)
+    async with chassis_client(chassis, chassis.address()) as bmc:
+        with pytest.raises(Unreachable):
+            await bmc.get(PLACE)
+    row = await Chassis.objects.aget()
+    assert row.refusals == 6
+    assert row.next_sign_in_at is not None
+    assert timezone.now() < row.next_sign_in_at <= timezone.now() + access.FIRST_RETRY
+
+
+async def test_a_bmc_that_has_no_session_left_for_now_is_not_one_without_sessions(
+    chassis: Chassis, simulator: SimulatorProcess
+) -> None:
+    simulator.fault("server_error", path="Sessions", count=1, status=503)
+    async with chassis_client(chassis, chassis.address()) as bmc:
+        assert (await bmc.get(PLACE)).status == 200
+    assert not (await Chassis.objects.aget()).uses_basic
