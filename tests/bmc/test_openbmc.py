@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import are_other_places, discover
 from fabric.bmc.readings import ResourcePlan, expected_properties, plan_readings
 from fabric.bmc.types import Inventory
+from falconweb.testing.processes import SimulatorProcess
+from tests.bmc.conftest import pinned
 from tests.bmc.nonsense import ROOT, Answering, Asked, NonsenseServer, chassis, collection, service_root
 
 SWITCH = f"{ROOT}/Fabrics/fabric/Switches/switch1"
@@ -111,6 +114,18 @@ async def test_ports_that_have_no_link_status_at_all_are_read_expanded() -> None
     values = {one.property: value for one, value in zip(plan.series, reading.values, strict=True)}
     assert all(values[f"{path}#/CurrentSpeedGbps"] == 256 for path in PORTS)
     assert len(server.asked) == 4  # three lists of sensors, one of ports
+
+
+async def test_a_falcon_whose_ports_have_no_link_status_is_read_in_as_many_requests() -> None:
+    with SimulatorProcess("--no-report") as process:
+        async with BmcClient(pinned(process)) as bmc:
+            counts = []
+            for _ in range(2):
+                plan = await plan_readings(bmc, await discover(bmc))
+                assert isinstance(plan, ResourcePlan)
+                counts.append(len(plan.sources))
+                process.fault("no_link_status")
+    assert counts[0] == counts[1]
 
 
 async def test_ports_that_are_only_expanded_without_it_are_read_one_by_one() -> None:

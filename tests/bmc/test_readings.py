@@ -170,6 +170,8 @@ async def test_a_published_service_without_report_is_read_from_its_sensors_and_p
             plan = await plan_readings(bmc, inventory)
             reading = await plan.read(bmc)
     values = values_by_property(plan, reading.values)
+    # Its enclosure lists the sensors of both drawers again.
+    assert sum(bool(sensor.copy_of) for sensor in inventory.sensors) == 18
     for sensor in inventory.sensors:
         if "#" not in sensor.uri and not sensor.copy_of:
             assert values[f"{sensor.uri}#/Reading"] == pytest.approx(sensor.reading, nan_ok=True)
