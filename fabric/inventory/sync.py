@@ -421,7 +421,18 @@ class _InventoryMirror:
             if labels[values["label"]] > 1:
                 # Each switch of some services counts its ports from 1.
                 values["label"] = ids[uri]
+        self._follow_renamed(known, found)
         return found
+
+    def _follow_renamed(self, known: dict[str, HostPort], found: dict[str, dict[str, Any]]) -> None:
+        """Keep the row of a host port that another resource has from now on, as where the dialect is another one."""
+        gone = [row for row in known.values() if row.uri not in found and not self._could_not_be_read(row.uri)]
+        gone.sort(key=lambda row: row.missing_since is None)
+        row_of = {row.endpoint_uri: row for row in gone if row.endpoint_uri}
+        for uri, values in found.items():
+            if uri not in known and (row := row_of.pop(values["endpoint_uri"], None)) is not None:
+                row.uri = uri
+                row.save(update_fields=["uri"])
 
     def _attach_to_others(self) -> None:
         """Store the further host ports of devices that are in several zones."""

@@ -78,7 +78,7 @@ class _CreatedPath(AttachmentDialect):
         for fabric in evidence.of_kind("Fabric"):
             uri = f"{fabric.uri}/{self.collection}"
             if link(fabric.body, self.collection) == uri and "POST" in (await evidence.allowed(uri) or ()):
-                return f"{self.collection} of fabric {resource_name(fabric)} can be created."
+                return f"{self.collection} of fabric {resource_name(fabric)} can be created{evidence.told_by(uri)}."
         return ""
 
     def host_ports(self, inventory: Inventory) -> list[HostPortZone]:
@@ -211,7 +211,7 @@ class ConnectionPatch(AttachmentDialect):
         """Return a sentence where the Allow header of a connection has PATCH."""
         for connection in evidence.of_kind("Connection")[:MAX_PROBED]:
             if "/Fabrics/" in connection.uri and "PATCH" in (await evidence.allowed(connection.uri) or ()):
-                return f"Connection {resource_name(connection)} allows PATCH."
+                return f"Connection {resource_name(connection)} allows PATCH{evidence.told_by(connection.uri)}."
         return ""
 
     def host_ports(self, inventory: Inventory) -> list[HostPortZone]:

@@ -15,6 +15,7 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, configure_port, detach, read_zone
 from fabric.bmc.discovery import Discovery
 from fabric.bmc.types import Dialect, Inventory
+from fabric.drift.models import Drift
 from fabric.inventory.models import Chassis, Device, Host, HostPort, Port
 from fabric.inventory.sync import inventory_apply
 from falconweb.testing import SimulatorProcess, add_chassis, add_mirrored, device_in, host_port_of, mirror
@@ -157,6 +158,22 @@ def test_what_is_attached_is_shown_where_nothing_can_be_changed(db: None, dialec
     found = {label: sorted(port.devices.values_list("slot__number", flat=True)) for label, port in shown.items()}
     assert found == {"H1": [1, 2, 3, 4], "H2": [5, 6], "H4": [1, 2, 3, 4, 5]}
     assert sum(map(len, found.values())) == sum(map(len, truth.values()))
+
+
+@pytest.mark.parametrize("dialect", ["connections", *at_night("connection-patch", "zones", "blocks")])
+def test_a_host_port_stays_the_same_when_another_resource_has_its_devices(db: None, dialect: str) -> None:
+    with SimulatorProcess() as process:
+        chassis = add_mirrored(process)
+    before = dict(HostPort.objects.values_list("label", "pk"))
+    held = dict(Device.objects.values_list("uri", "host_port"))
+    with SimulatorProcess("--dialect", dialect) as process:
+        chassis.url, chassis.fingerprint = process.address, process.fingerprint
+        chassis.save()
+        assert mirror(chassis).dialect != Dialect.ZONE_PATCH
+    ports = HostPort.objects.filter(missing_since=None)
+    assert dict(ports.values_list("label", "pk")) == before
+    assert dict(Device.objects.values_list("uri", "host_port")) == held
+    assert not Drift.objects.exists()
 
 
 @pytest.mark.parametrize("dialect", ["blocks", *at_night("both")])
