@@ -423,6 +423,25 @@ async def test_options_are_read_as_far_as_a_service_answers_them(options: Reply,
                     await bmc.options(f"{ZONES}/1")
 
 
+async def test_all_connections_to_a_device_are_deleted() -> None:
+    fabric, host, gpu = f"{ROOT}/Fabrics/PCIe", f"{ENDPOINTS}/host", f"{ENDPOINTS}/gpu"
+    ends = {"InitiatorEndpoints": [{"@odata.id": host}], "TargetEndpoints": [{"@odata.id": gpu}]}
+    made = {f"{fabric}/Connections/{number}" for number in (1, 2)}
+    routes: dict[str, object] = {
+        ROOT: service_root(),
+        host: {"@odata.id": host, "Id": "host", "Name": "Host"},
+        f"{fabric}/Connections": lambda _asked: {"Members": [{"@odata.id": uri} for uri in sorted(made)]},
+    }
+    for uri in made:
+        routes[uri] = {"@odata.id": uri, "Id": uri[-1], "Name": uri[-1], "Links": ends}
+        routes[f"DELETE {uri}"] = lambda asked: made.discard(asked.path) or Reply(204, b"")
+    with NonsenseServer(routes) as server:
+        async with server.client() as bmc:
+            zone = await read_zone(bmc, host, Dialect.CONNECTIONS)
+            assert (await detach(bmc, Dialect.CONNECTIONS, zone=zone, endpoint_uri=gpu)).members == ()
+    assert not made
+
+
 async def test_a_device_that_another_host_has_is_not_given_to_a_second_one_either() -> None:
     fabric = f"{ROOT}/Fabrics/PCIe"
     ours, theirs, gpu = (f"{ENDPOINTS}/{name}" for name in ("ours", "theirs", "gpu"))

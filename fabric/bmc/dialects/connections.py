@@ -116,11 +116,16 @@ class _CreatedPath(AttachmentDialect):
         return HeldZone(uri, common_properties(uri, body)["name"], "", tuple(dict.fromkeys(members)), body, parts)
 
     async def change(self, bmc: BmcClient, zone: HeldZone, member: str, *, present: bool) -> BmcResponse:
-        """Create a zone or connection to the member, or delete the one that leads to it alone."""
+        """Create a zone or connection to the member, or delete all that lead to it alone."""
         if present:
             await self._check_free(bmc, zone, member)
             return await bmc.post(f"{_fabric_of(zone.uri)}/{self.collection}", await self.request(bmc, zone, member))
-        uri = next(uri for uri, part in zone.parts.items() if member in self.path(part).members_of(zone.uri))
+        *others, last = (uri for uri, part in zone.parts.items() if member in self.path(part).members_of(zone.uri))
+        for uri in others:
+            await bmc.finish(await self._delete(bmc, zone, member, uri))
+        return await self._delete(bmc, zone, member, last)
+
+    async def _delete(self, bmc: BmcClient, zone: HeldZone, member: str, uri: str) -> BmcResponse:
         try:
             answer = await bmc.get(uri)
             path = self.path(answer.body)

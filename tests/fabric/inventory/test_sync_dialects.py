@@ -122,6 +122,19 @@ def test_the_blocks_of_hosts_are_host_ports_while_systems_come_and_go(db: None) 
             assert host_port_of(chassis, "H3").pk == empty.pk
 
 
+@pytest.mark.parametrize("dialect", ["connections", *at_night("zones", "connection-patch")])
+def test_a_walk_that_could_not_read_what_attaches_detaches_nothing(db: None, dialect: str) -> None:
+    with SimulatorProcess("--dialect", dialect, "--no-expand") as process:
+        chassis = put_back(process)
+        before = rows(chassis)
+        name = "Zones" if dialect == "zones" else "Connections"
+        for path in (f"/PCIe/{name}", f"/{name}/hostport1_H1", "/Endpoints/hostport1_H1", "/Fabrics"):
+            fault = process.fault("server_error", path=path)
+            assert mirror(chassis).last_error == ""
+            assert differences(before, rows(chassis)) == {}, path
+            process.end_fault(fault)
+
+
 def test_a_dialect_that_cannot_be_told_for_now_stays(chassis: Chassis, simulator: SimulatorProcess) -> None:
     before = rows(chassis)
     simulator.fault("server_error", path="/Zones")
