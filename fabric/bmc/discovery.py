@@ -289,6 +289,10 @@ def build_inventory(crawl: Crawl, probe: DialectProbe, gaps: tuple[ProfileGap, .
     with_slots = frozenset(slot.chassis_uri for slot in slots)
     chassis = [each for each in found.values() if each.kind == "Chassis"]
     drawers = {each.uri for each in chassis if hardware.is_drawer(each, with_slots)}
+    bridges: defaultdict[str, list[CrawledResource]] = defaultdict(list)
+    for each in found.values():
+        if each.kind == "VirtualPCI2PCIBridge":
+            bridges[each.uri.rpartition("/")[0]].append(each)
     return Inventory(
         service=read_service(found),
         dialect=probe.dialect,
@@ -314,7 +318,7 @@ def build_inventory(crawl: Crawl, probe: DialectProbe, gaps: tuple[ProfileGap, .
         zones=all_of("Zone", read_zone),
         endpoints=all_of("Endpoint", lambda each: read_endpoint(each, relations)),
         connections=all_of("Connection", read_connection),
-        virtual_switches=all_of("VirtualCXLSwitch", lambda each: read_virtual_switch(each, found)),
+        virtual_switches=all_of("VirtualCXLSwitch", lambda each: read_virtual_switch(each, bridges)),
         resource_blocks=all_of("ResourceBlock", lambda each: read_resource_block(each, relations)),
         systems=all_of("ComputerSystem", lambda each: hardware.read_system(each, relations)),
         sensors=sort_by_uri(
@@ -426,11 +430,13 @@ def read_connection(found: CrawledResource) -> RedfishConnection:
     )
 
 
-def read_virtual_switch(each: CrawledResource, found: Mapping[str, CrawledResource]) -> RedfishVirtualSwitch:
-    """Return a virtual CXL switch with the ports at its bridges."""
+def read_virtual_switch(
+    each: CrawledResource, bridges: Mapping[str, Iterable[CrawledResource]]
+) -> RedfishVirtualSwitch:
+    """Return a virtual CXL switch with the ports at its bridges, which are given by their collection."""
     bridges_uri = link(each.body, "VPPBs")
-    bridges = [one for uri, one in found.items() if bridges_uri and uri.startswith(f"{bridges_uri}/")]
-    ports = (link(one.body, "Links", "Port") for one in sorted(bridges, key=lambda one: natural_key(one.uri)))
+    found = sorted(bridges.get(bridges_uri, ()), key=lambda one: natural_key(one.uri))
+    ports = (link(one.body, "Links", "Port") for one in found)
     return RedfishVirtualSwitch(
         **common_properties(each.uri, each.body),
         port_uri=link(each.body, "Links", "Port"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, detach, read_snapshot, read_zone
 from fabric.bmc.dialects.protocol import HeldZone
-from fabric.bmc.errors import CompositionRefused
+from fabric.bmc.errors import CompositionRefused, ZoneChanged
 from fabric.bmc.types import Dialect
 from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned
@@ -67,6 +68,23 @@ async def test_a_block_that_is_not_composed_after_all_belongs_to_nobody_again(ce
                 await attach(bmc, Dialect.SYSTEM_POST, zone=await host(bmc, "hostport2_H4"), endpoint_uri=NIC)
             body = (await bmc.get(NIC)).body
     assert (body["Pool"], body["Client"]) == ("Unassigned", None)
+
+
+@pytest.mark.parametrize("dialect", [Dialect.SYSTEM_POST, Dialect.COMPOSE])
+async def test_two_who_want_one_block_at_once_do_not_share_it(dialect: Dialect, certificates: Path) -> None:
+    switch = {Dialect.SYSTEM_POST: "systems", Dialect.COMPOSE: "compose"}[dialect]
+    with SimulatorProcess("--dialect", switch, certificate_directory=certificates) as process:
+        async with BmcClient(pinned(process)) as bmc:
+            hosts = [await read_zone(bmc, f"{BLOCKS}/hostport1_{port}", dialect) for port in ("H2", "H3")]
+            wanted = (attach(bmc, dialect, zone=zone, endpoint_uri=NIC) for zone in hosts)
+            done = await asyncio.gather(*wanted, return_exceptions=True)
+            held = [zone.uri for zone in done if isinstance(zone, HeldZone)]
+            assert all(isinstance(other, HeldZone | CompositionRefused | ZoneChanged) for other in done)
+            assert len(held) <= 1
+            block = (await bmc.get(NIC)).body
+        owners = [port for port, devices in process.state()["zones"].items() if "drawer1slot7" in devices]
+        assert [f"{BLOCKS}/{port}" for port in owners] == held
+        assert block["Pool"] == ("Active" if held else "Unassigned")
 
 
 async def test_a_snapshot_has_the_hosts_with_and_without_a_system(client: BmcClient) -> None:

@@ -47,8 +47,8 @@ class PortLinks(AttachmentDialect):
     def host_ports(self, inventory: Inventory) -> list[HostPortZone]:
         """Return the virtual switches with the ports that their bridges are bound to."""
         found = []
+        ends = [one for one in inventory.endpoints if one.role == "Initiator"]
         for each in inventory.virtual_switches:
-            ends = [one for one in inventory.endpoints if one.role == "Initiator"]
             initiator = next(
                 (one for one in ends if each.port_uri in one.port_uris or one.uri in each.endpoint_uris), None
             )
