@@ -11,6 +11,7 @@ import pytest
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, detach, read_snapshot, read_zone
 from fabric.bmc.dialects.protocol import HeldZone
+from fabric.bmc.discovery import discover
 from fabric.bmc.errors import CompositionRefused, ZoneChanged
 from fabric.bmc.types import Dialect
 from falconweb.testing.processes import SimulatorProcess
@@ -41,6 +42,7 @@ async def host(bmc: BmcClient, port: str) -> HeldZone:
 async def test_a_composed_system_that_cannot_be_changed_keeps_its_devices(
     client: BmcClient, fixed: SimulatorProcess
 ) -> None:
+    assert (await discover(client)).dialect_reason.endswith("and a composed system cannot be changed.")
     before = fixed.state()["zones"]
     for change, block in ((attach, NIC), (detach, f"{BLOCKS}/drawer1slot5")):
         with pytest.raises(CompositionRefused, match="takes all its devices away"):

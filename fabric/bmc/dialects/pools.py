@@ -32,12 +32,14 @@ from fabric.bmc.types import (
     RedfishResourceBlock,
     RedfishSystem,
 )
-from fabric.bmc.values import JsonObject, links, mapping, normalize_uri, objects, text, texts
+from fabric.bmc.values import JsonObject, links, mapping, normalize_uri, objects, text, texts, value_at
 
 COMPOSE = "#CompositionService.Compose"
 # The client of the blocks of a host that belongs to none.
 CLIENT = "FalconWeb"
 UNASSIGNED = "Unassigned"
+# Of what says how systems are created (DSP0266, collection capabilities).
+UPDATABLE = "ResourceBlocks@Redfish.UpdatableAfterCreate"
 NOT_ALLOWED = frozenset({405, 501})
 GONE = frozenset({404, 410})
 
@@ -165,7 +167,11 @@ class SystemPost(_PoolDialect):
         hosts = host_blocks(evidence)
         for systems in evidence.of_kind("ComputerSystemCollection") if hosts else ():
             if "POST" in (await evidence.allowed(systems.uri) or ()):
-                return f"Systems are composed by POST of resource blocks; there are {hosts} of hosts."
+                fixed = any(
+                    value_at(each.body, "Links", UPDATABLE) is False for each in evidence.of_kind("ComputerSystem")
+                )
+                then = ", and a composed system cannot be changed" if fixed else ""
+                return f"Systems are composed by POST of resource blocks; there are {hosts} of hosts{then}."
         return ""
 
     async def _compose(self, bmc: BmcClient, zone: HeldZone, wanted: list[str]) -> BmcResponse:
