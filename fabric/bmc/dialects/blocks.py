@@ -22,7 +22,7 @@ from fabric.bmc.dialects.protocol import (
 from fabric.bmc.hardware import ADD_BLOCK, lists_blocks
 from fabric.bmc.transport import BmcResponse
 from fabric.bmc.types import Dialect, Inventory, RedfishEndpoint, RedfishSystem
-from fabric.bmc.values import mapping, paths_above, text
+from fabric.bmc.values import mapping, text
 
 # Systems whose Allow header is read; a service treats all of its systems alike.
 MAX_PROBED_SYSTEMS = 3
@@ -105,7 +105,7 @@ def system_initiator(system: RedfishSystem, endpoints: Mapping[str, RedfishEndpo
     linked += [
         endpoint
         for endpoint in endpoints.values()
-        if any(system.uri in paths_above(uri) for uri in endpoint.entity_uris)
+        if any(f"{uri}/".startswith(f"{system.uri}/") for uri in endpoint.entity_uris)
     ]
     return next((endpoint for endpoint in linked if endpoint.role == "Initiator"), None)
 
