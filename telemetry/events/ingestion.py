@@ -26,6 +26,7 @@ from telemetry.events.subjects import ChassisSubjects, tenants_at
 
 # A BMC that starts without a clock reports old times until its clock is set.
 EARLIEST_TIME = datetime(2015, 1, 1, tzinfo=UTC)
+MAX_ALIKE = 1000  # events of one content and time, beyond which only their ids count: each is compared with all
 MAX_REPORTED = 50_000  # keys in memory: the longest log that is read at once, and more
 # Events of a stream are recent; one that is older than this by both clocks is repeated, late.
 LATE = timedelta(minutes=2)
@@ -202,10 +203,10 @@ class _IngestContext:
         """The time before which events are not kept."""
         return self.now - timedelta(seconds=settings.KEEP_EVENTS_SECONDS)
 
-    def unreported(self, record: Record, group: Iterable[KnownEvent]) -> list[KnownEvent]:
+    def unreported(self, record: Record, group: Sequence[KnownEvent]) -> list[KnownEvent]:
         """Return the known events that the record may repeat; a BMC without a clock repeats no time."""
         told = parse_timestamp(record.timestamp)
-        if self.reported is None or told is None or told < EARLIEST_TIME:
+        if self.reported is None or told is None or told < EARLIEST_TIME or len(group) > MAX_ALIKE:
             return []
         return [row for row in group if row.key not in self.reported and row.key not in self.found]
 
