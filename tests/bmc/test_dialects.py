@@ -17,7 +17,7 @@ from fabric.bmc.errors import BmcError, CompositionRefused, ServerFault, ZoneCha
 from fabric.bmc.types import Dialect, DrawerMode, Inventory, InventoryProblem, ProblemKind
 from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned, serve_mockup
-from tests.bmc.nonsense import ROOT, NonsenseServer, Reply, collection, service_root
+from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply, collection, service_root
 from tests.bmc.test_mockups import FOLDERS, MOCKUPS
 
 ZONES = f"{ROOT}/Fabrics/PCIe/Zones"
@@ -432,9 +432,14 @@ async def test_all_connections_to_a_device_are_deleted() -> None:
         host: {"@odata.id": host, "Id": "host", "Name": "Host"},
         f"{fabric}/Connections": lambda _asked: {"Members": [{"@odata.id": uri} for uri in sorted(made)]},
     }
+
+    def delete(asked: Asked) -> Reply:
+        made.remove(asked.path)
+        return Reply(204, b"")
+
     for uri in made:
         routes[uri] = {"@odata.id": uri, "Id": uri[-1], "Name": uri[-1], "Links": ends}
-        routes[f"DELETE {uri}"] = lambda asked: made.discard(asked.path) or Reply(204, b"")
+        routes[f"DELETE {uri}"] = delete
     with NonsenseServer(routes) as server:
         async with server.client() as bmc:
             zone = await read_zone(bmc, host, Dialect.CONNECTIONS)
