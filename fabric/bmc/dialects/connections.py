@@ -101,14 +101,23 @@ class _CreatedPath(AttachmentDialect):
     async def read(self, bmc: BmcClient, uri: str) -> HeldZone:
         """Return a host port with what its zones or connections reach; raises BmcError."""
         body = (await bmc.get(uri)).body
-        return self._with_parts(uri, body, await read_collection(bmc, f"{_fabric_of(uri)}/{self.collection}"))
+        return self._with_parts(uri, body, await self._parts(bmc, _fabric_of(uri)))
 
     async def read_many(self, bmc: BmcClient, uris: list[str]) -> dict[str, HeldZone]:
         """Return host ports, each collection read once; raises BmcError."""
         bodies = await read_resources(bmc, uris)
         fabrics = {_fabric_of(uri) for uri in bodies}
-        parts = {fabric: await read_collection(bmc, f"{fabric}/{self.collection}") for fabric in fabrics}
+        parts = {fabric: await self._parts(bmc, fabric) for fabric in fabrics}
         return {uri: self._with_parts(uri, body, parts[_fabric_of(uri)]) for uri, body in bodies.items()}
+
+    async def _parts(self, bmc: BmcClient, fabric: str) -> dict[str, JsonObject]:
+        """Return the zones or connections of a fabric; another fabric of the service may have no collection of them."""
+        try:
+            return await read_collection(bmc, f"{fabric}/{self.collection}")
+        except RequestRefused as error:
+            if error.answered not in {404, 410}:
+                raise
+            return {}
 
     def _with_parts(self, uri: str, body: JsonObject, parts: Mapping[str, JsonObject]) -> HeldZone:
         members = (member for part in parts.values() for member in self.path(part).members_of(uri))
