@@ -14,7 +14,15 @@ from fabric.bmc.composition import attach, detach, read_zone, set_drawer_mode
 from fabric.bmc.dialects import dialect_of, host_port_zones
 from fabric.bmc.discovery import Discovery, discover
 from fabric.bmc.errors import BmcError, CompositionRefused, ServerFault, ZoneChanged
-from fabric.bmc.types import Dialect, DrawerMode, Inventory, InventoryProblem, ProblemKind
+from fabric.bmc.types import (
+    Dialect,
+    DrawerMode,
+    Inventory,
+    InventoryProblem,
+    ProblemKind,
+    RedfishEndpoint,
+    RedfishZone,
+)
 from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned, serve_mockup
 from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply, collection, service_root
@@ -468,3 +476,14 @@ async def test_a_device_that_another_host_has_is_not_given_to_a_second_one_eithe
             with pytest.raises(CompositionRefused, match="is attached to theirs; detach it there first"):
                 await attach(bmc, Dialect.CONNECTIONS, zone=zone, endpoint_uri=gpu)
     assert f"{fabric}/Connections" not in server.paths("POST")
+
+
+def test_a_zone_of_everything_attaches_nothing_to_a_host() -> None:
+    hosts = [RedfishEndpoint(uri=f"{ENDPOINTS}/h{number}", name="host", role="Initiator") for number in range(60)]
+    cards = [RedfishEndpoint(uri=f"{ENDPOINTS}/d{number}", name="card", role="Target") for number in range(60)]
+    everything = RedfishZone(uri=f"{ZONES}/all", name="all", endpoint_uris=tuple(each.uri for each in hosts + cards))
+    own = RedfishZone(uri=f"{ZONES}/1", name="1", endpoint_uris=(hosts[0].uri, cards[0].uri))
+    inventory = Inventory(endpoints=(*hosts, *cards), zones=(everything, own))
+    members = {port.uri: port.members for port in host_port_zones(inventory, Dialect.ZONE_POST)}
+    assert len(members) == 60
+    assert {uri: found for uri, found in members.items() if found} == {hosts[0].uri: (cards[0].uri,)}

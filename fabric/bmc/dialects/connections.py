@@ -6,7 +6,9 @@ Each is inside a fabric: the URIs of Fabrics/X/Endpoints, Zones and Connections 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, NamedTuple
 
 from fabric.bmc.client import BmcClient
@@ -28,6 +30,8 @@ from fabric.bmc.values import JsonObject, link, links, objects, text
 
 # Resources whose Allow header is read; a service treats all of a kind alike, one may just be unreadable.
 MAX_PROBED = 3
+# Endpoints that may be in one zone, or initiators in one connection.
+MAX_SHARING = 100
 
 
 class FabricPath(NamedTuple):
@@ -36,9 +40,16 @@ class FabricPath(NamedTuple):
     initiators: frozenset[str]
     targets: tuple[str, ...]
 
+    @property
+    def attaches(self) -> bool:
+        """Whether it attaches devices to a host: what almost everything is in does not."""
+        return len(self.initiators) <= MAX_SHARING
+
     def members_of(self, initiator: str) -> tuple[str, ...]:
         """Return what a host's end reaches by it."""
-        return tuple(uri for uri in self.targets if uri != initiator) if initiator in self.initiators else ()
+        if not self.attaches or initiator not in self.initiators:
+            return ()
+        return tuple(uri for uri in self.targets if uri != initiator)
 
 
 def _fabric_of(endpoint_uri: str) -> str:
@@ -53,6 +64,15 @@ def _host_ends(inventory: Inventory) -> list[RedfishEndpoint]:
         for each in inventory.endpoints
         if each.role == "Initiator" or (not each.role and upstream.intersection(each.port_uris))
     ]
+
+
+def _reached(paths: Iterable[FabricPath], hosts: AbstractSet[str]) -> Mapping[str, tuple[str, ...]]:
+    """Return what hosts' ends reach."""
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for path in paths:
+        for host in path.initiators & hosts:
+            found[host] |= dict.fromkeys(path.members_of(host))
+    return defaultdict(tuple, {host: tuple(members) for host, members in found.items()})
 
 
 class _CreatedPath(AttachmentDialect):
@@ -83,32 +103,36 @@ class _CreatedPath(AttachmentDialect):
 
     def host_ports(self, inventory: Inventory) -> list[HostPortZone]:
         """Return the hosts' endpoints, each with what its zones or connections reach."""
-        paths = self.paths(inventory)
+        ends = _host_ends(inventory)
+        reached = _reached(self.paths(inventory), {each.uri for each in ends})
         return [
             HostPortZone(
                 uri=each.uri,
                 id=str(each.id or each.name),
                 name=each.name,
                 health=each.health,
-                members=tuple(dict.fromkeys(uri for path in paths for uri in path.members_of(each.uri))),
+                members=reached[each.uri],
                 initiator=each,
                 system_uris=each.entity_uris,
                 sources=(f"{_fabric_of(each.uri)}/{self.collection}",),
             )
-            for each in _host_ends(inventory)
+            for each in ends
         ]
 
     async def read(self, bmc: BmcClient, uri: str) -> HeldZone:
         """Return a host port with what its zones or connections reach; raises BmcError."""
         body = (await bmc.get(uri)).body
-        return self._with_parts(uri, body, await self._parts(bmc, _fabric_of(uri)))
+        return self._with_parts({uri: body}, await self._parts(bmc, _fabric_of(uri)))[uri]
 
     async def read_many(self, bmc: BmcClient, uris: list[str]) -> dict[str, HeldZone]:
         """Return host ports, each collection read once; raises BmcError."""
-        bodies = await read_resources(bmc, uris)
-        fabrics = {_fabric_of(uri) for uri in bodies}
-        parts = {fabric: await self._parts(bmc, fabric) for fabric in fabrics}
-        return {uri: self._with_parts(uri, body, parts[_fabric_of(uri)]) for uri, body in bodies.items()}
+        by_fabric: dict[str, dict[str, JsonObject]] = defaultdict(dict)
+        for uri, body in (await read_resources(bmc, uris)).items():
+            by_fabric[_fabric_of(uri)][uri] = body
+        found: dict[str, HeldZone] = {}
+        for fabric, bodies in by_fabric.items():
+            found |= self._with_parts(bodies, await self._parts(bmc, fabric))
+        return found
 
     async def _parts(self, bmc: BmcClient, fabric: str) -> dict[str, JsonObject]:
         """Return the zones or connections of a fabric; another fabric of the service may have no collection of them."""
@@ -119,10 +143,13 @@ class _CreatedPath(AttachmentDialect):
                 raise
             return {}
 
-    def _with_parts(self, uri: str, body: JsonObject, parts: Mapping[str, JsonObject]) -> HeldZone:
-        members = (member for part in parts.values() for member in self.path(part).members_of(uri))
-        # The ETag of the endpoint is of no use: what its host port has is elsewhere.
-        return HeldZone(uri, common_properties(uri, body)["name"], "", tuple(dict.fromkeys(members)), body, parts)
+    def _with_parts(self, bodies: Mapping[str, JsonObject], parts: Mapping[str, JsonObject]) -> dict[str, HeldZone]:
+        reached = _reached(map(self.path, parts.values()), set(bodies))
+        # The ETag of an endpoint is of no use: what its host port has is elsewhere.
+        return {
+            uri: HeldZone(uri, common_properties(uri, body)["name"], "", reached[uri], body, parts)
+            for uri, body in bodies.items()
+        }
 
     async def change(self, bmc: BmcClient, zone: HeldZone, member: str, *, present: bool) -> BmcResponse:
         """Create a zone or connection to the member, or delete all that lead to it alone."""
@@ -150,7 +177,10 @@ class _CreatedPath(AttachmentDialect):
     async def _check_free(self, bmc: BmcClient, zone: HeldZone, member: str) -> None:
         """Raise CompositionRefused where another host reaches the member: not every service would refuse a second."""
         paths = [self.path(part) for part in zone.parts.values()]
-        others = {uri for path in paths if member in path.targets for uri in path.initiators} - {member, zone.uri}
+        others = {uri for path in paths if path.attaches and member in path.targets for uri in path.initiators} - {
+            member,
+            zone.uri,
+        }
         for uri in sorted(others):
             entities = objects(await bmc.get_or_none(uri) or {}, "ConnectedEntities")
             if any(text(entity, "EntityRole") == "Initiator" for entity in entities):
