@@ -20,12 +20,10 @@ from fabric.bmc.types import (
     Inventory,
     InventoryProblem,
     ProblemKind,
-    RedfishEndpoint,
-    RedfishZone,
 )
 from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned, serve_mockup
-from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply, collection, service_root
+from tests.bmc.nonsense import ROOT, NonsenseServer, Reply, collection, service_root
 from tests.bmc.test_mockups import FOLDERS, MOCKUPS
 
 ZONES = f"{ROOT}/Fabrics/PCIe/Zones"
@@ -368,33 +366,6 @@ async def test_the_first_device_that_is_attached_is_seen_by_a_refresh(switch: st
     }
 
 
-@pytest.mark.parametrize("switch", ["zones", "connections"])
-async def test_what_leads_to_other_devices_too_is_not_deleted(switch: str) -> None:
-    host, gpu, nic = (f"{ENDPOINTS}/{name}" for name in ("host", "gpu", "nic"))
-    collection_uri = f"{ROOT}/Fabrics/PCIe/{switch.title()}"
-    ends = {
-        "zones": {"Endpoints": [{"@odata.id": uri} for uri in (host, gpu, nic)]},
-        "connections": {
-            "InitiatorEndpoints": [{"@odata.id": host}], "TargetEndpoints": [{"@odata.id": uri} for uri in (gpu, nic)],
-        },
-    }  # fmt: skip
-    one = f"{collection_uri}/1"
-    routes = {
-        ROOT: service_root(),
-        host: {"@odata.id": host, "@odata.type": "#Endpoint.v1_8_2.Endpoint", "Id": "host", "Name": "Host"},
-        collection_uri: {"@odata.id": collection_uri, "Members": [{"@odata.id": one}]},
-        one: {"@odata.id": one, "Id": "1", "Name": "Both", "Links": ends[switch]},
-    }
-    dialect = Dialect.ZONE_POST if switch == "zones" else Dialect.CONNECTIONS
-    with NonsenseServer(routes) as server:
-        async with server.client() as bmc:
-            zone = await read_zone(bmc, host, dialect)
-            assert zone.members == (gpu, nic)
-            with pytest.raises(CompositionRefused, match="has other members too"):
-                await detach(bmc, dialect, zone=zone, endpoint_uri=gpu)
-    assert server.paths("DELETE") == []
-
-
 @pytest.mark.parametrize(
     ("allow", "dialect", "reason"),
     [
@@ -429,61 +400,3 @@ async def test_options_are_read_as_far_as_a_service_answers_them(options: Reply,
                 del server.routes[f"{ZONES}/1"]
                 with pytest.raises(BmcError):
                     await bmc.options(f"{ZONES}/1")
-
-
-async def test_all_connections_to_a_device_are_deleted() -> None:
-    fabric, host, gpu = f"{ROOT}/Fabrics/PCIe", f"{ENDPOINTS}/host", f"{ENDPOINTS}/gpu"
-    ends = {"InitiatorEndpoints": [{"@odata.id": host}], "TargetEndpoints": [{"@odata.id": gpu}]}
-    made = {f"{fabric}/Connections/{number}" for number in (1, 2)}
-    routes: dict[str, object] = {
-        ROOT: service_root(),
-        host: {"@odata.id": host, "Id": "host", "Name": "Host"},
-        f"{fabric}/Connections": lambda _asked: {"Members": [{"@odata.id": uri} for uri in sorted(made)]},
-    }
-
-    def delete(asked: Asked) -> Reply:
-        made.remove(asked.path)
-        return Reply(204, b"")
-
-    for uri in made:
-        routes[uri] = {"@odata.id": uri, "Id": uri[-1], "Name": uri[-1], "Links": ends}
-        routes[f"DELETE {uri}"] = delete
-    with NonsenseServer(routes) as server:
-        async with server.client() as bmc:
-            zone = await read_zone(bmc, host, Dialect.CONNECTIONS)
-            assert (await detach(bmc, Dialect.CONNECTIONS, zone=zone, endpoint_uri=gpu)).members == ()
-    assert not made
-
-
-async def test_a_device_that_another_host_has_is_not_given_to_a_second_one_either() -> None:
-    fabric = f"{ROOT}/Fabrics/PCIe"
-    ours, theirs, gpu = (f"{ENDPOINTS}/{name}" for name in ("ours", "theirs", "gpu"))
-    one = f"{fabric}/Connections/1"
-    roles = [(ours, "Initiator"), (theirs, "Initiator"), (gpu, "Target")]
-    routes: dict[str, object] = {
-        uri: {"@odata.id": uri, "Id": uri, "Name": uri, "ConnectedEntities": [{"EntityRole": role}]}
-        for uri, role in roles
-    }
-    ends = {"InitiatorEndpoints": [{"@odata.id": theirs}], "TargetEndpoints": [{"@odata.id": gpu}]}
-    routes |= {
-        ROOT: service_root(),
-        f"{fabric}/Connections": {"@odata.id": f"{fabric}/Connections", "Members": [{"@odata.id": one}]},
-        one: {"@odata.id": one, "Id": "1", "Name": "1", "Links": ends},
-    }
-    with NonsenseServer(routes) as server:
-        async with server.client() as bmc:
-            zone = await read_zone(bmc, ours, Dialect.CONNECTIONS)
-            with pytest.raises(CompositionRefused, match="is attached to theirs; detach it there first"):
-                await attach(bmc, Dialect.CONNECTIONS, zone=zone, endpoint_uri=gpu)
-    assert f"{fabric}/Connections" not in server.paths("POST")
-
-
-def test_a_zone_of_everything_attaches_nothing_to_a_host() -> None:
-    hosts = [RedfishEndpoint(uri=f"{ENDPOINTS}/h{number}", name="host", role="Initiator") for number in range(60)]
-    cards = [RedfishEndpoint(uri=f"{ENDPOINTS}/d{number}", name="card", role="Target") for number in range(60)]
-    everything = RedfishZone(uri=f"{ZONES}/all", name="all", endpoint_uris=tuple(each.uri for each in hosts + cards))
-    own = RedfishZone(uri=f"{ZONES}/1", name="1", endpoint_uris=(hosts[0].uri, cards[0].uri))
-    inventory = Inventory(endpoints=(*hosts, *cards), zones=(everything, own))
-    members = {port.uri: port.members for port in host_port_zones(inventory, Dialect.ZONE_POST)}
-    assert len(members) == 60
-    assert {uri: found for uri, found in members.items() if found} == {hosts[0].uri: (cards[0].uri,)}
