@@ -86,6 +86,15 @@ class Chassis(models.Model):
         """Whether devices can be attached and detached; else it is monitored only."""
         return self.dialect != Dialect.NONE
 
+    @property
+    def settling(self) -> str:
+        """How long changes take to show, in a sentence; '' where none was seen."""
+        if self.settle_seconds is None:
+            return ""
+        if self.settle_seconds < 0.1:
+            return _("Changes show at once, as seen of late.")
+        return _("Changes show after up to {seconds:.1f} s, as seen of late.", seconds=self.settle_seconds)
+
     def set_password(self, password: str) -> None:
         """Store the BMC password, encrypted."""
         self.password_encrypted = credentials.encrypt(password) if password else ""

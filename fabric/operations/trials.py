@@ -57,8 +57,8 @@ def trial_obstacle(chassis: Chassis) -> str:
     walk = Walk.objects.filter(chassis=chassis).first()
     if walk is None or chassis.inventory_at is None:
         return _("{name} has not answered yet.", name=chassis.name)
-    if walk.found.get("dialect", Dialect.NONE) != Dialect.NONE:
-        return _("{name} says itself how it attaches devices: there is nothing to try.", name=chassis.name)
+    if chassis.dialect_choice or walk.found.get("dialect", Dialect.NONE) != Dialect.NONE:
+        return _("How {name} attaches devices is known or chosen: there is nothing to try.", name=chassis.name)
     return ""
 
 

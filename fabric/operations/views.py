@@ -87,7 +87,7 @@ def chassis_dialect(request: HttpRequest, pk: int) -> HttpResponse:
         "label": dialect_label(row.dialect),
         "found": dialect_label(found.get("dialect", Dialect.NONE)),
         "found_reason": found.get("dialect_reason", ""),
-        "choices": [(name.value, dialect_label(name)) for name in DIALECT_LABELS],
+        "choices": [(name.value, dialect_label(name)) for name in DIALECT_LABELS if name is not Dialect.NONE],
         "obstacle": trial_obstacle(row),
         "trial": proposed_trial(row),
         "trials": Operation.objects.filter(chassis=row, kind=Operation.Kind.TRIAL).select_related("proof")[

@@ -84,6 +84,8 @@ def test_a_trial_is_told_before_done_reverted_and_proven(silent: SimulatorProces
     assert [(one.action, one.outcome) for one in done] == [
         ("chassis.trial", "done"), ("chassis.dialect", "done"), ("operation.end", "done"),
     ]  # fmt: skip
+    assert chassis.settling == "Changes show at once, as seen of late."
+    assert "chosen" in trial_obstacle(chassis)
     # From then on it is composed.
     attached = run(operation_request(person=administrator, device=found.device, target=found.port))
     assert attached.state == "done"
