@@ -6,6 +6,7 @@ Only a device that belongs to nobody and is attached to no host is written, into
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 from django.db.models import Count
@@ -29,6 +30,8 @@ from fabric.operations.services import check_not_held, operation_store
 
 # Dialects that a service may have without showing it, so that only a write tells.
 TRIABLE_DIALECTS = (Dialect.ZONE_PATCH, Dialect.CONNECTIONS)
+# Pairs of a device and a host port that are looked at for a proposal: each takes several queries.
+MAX_CHECKED_PAIRS = 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +80,15 @@ def proposed_trial(chassis: Chassis) -> DialectTrial | None:
             key=lambda port: (port.host_id is not None, port.used, port.pk),
         )
         devices = Device.objects.filter(chassis=chassis, missing_since=None, tenant=None, host_port=None)
-        for device in devices.exclude(endpoint_uri="").select_related("slot__drawer"):
-            for port in in_order:
-                if not _device_obstacle(device, port):
-                    return DialectTrial(dialect=dialect, device=device, port=port)
+        pairs = (
+            (device, port)
+            for device in devices.exclude(endpoint_uri="").select_related("slot__drawer")
+            for port in in_order
+            if device.slot is None or device.slot.drawer_id in {None, port.drawer_id}
+        )
+        for device, port in islice(pairs, MAX_CHECKED_PAIRS):
+            if not _device_obstacle(device, port):
+                return DialectTrial(dialect=dialect, device=device, port=port)
     return None
 
 

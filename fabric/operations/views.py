@@ -80,6 +80,7 @@ def chassis_dialect(request: HttpRequest, pk: int) -> HttpResponse:
             row = dialect_choose(person=person_of(request), chassis=row, choice=request.POST.get("choice", ""))
             messages.success(request, dialect_label(row.dialect))
         return redirect("fabric:chassis_dialect", pk=pk)
+    obstacle = trial_obstacle(row)
     walk = Walk.objects.filter(chassis=row).first()
     found = walk.found if walk is not None else {}
     context = {
@@ -88,8 +89,8 @@ def chassis_dialect(request: HttpRequest, pk: int) -> HttpResponse:
         "found": dialect_label(found.get("dialect", Dialect.NONE)),
         "found_reason": found.get("dialect_reason", ""),
         "choices": [(name.value, dialect_label(name)) for name in DIALECT_LABELS if name is not Dialect.NONE],
-        "obstacle": trial_obstacle(row),
-        "trial": proposed_trial(row),
+        "obstacle": obstacle,
+        "trial": None if obstacle else proposed_trial(row),
         "trials": Operation.objects.filter(chassis=row, kind=Operation.Kind.TRIAL).select_related("proof")[
             :TRIALS_SHOWN
         ],
