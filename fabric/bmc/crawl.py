@@ -48,7 +48,7 @@ MAX_RESOURCES = 50_000
 MAX_PROBLEMS = 1000
 MAX_URI_LENGTH = 2000
 # Memory of a value or name beside its bytes; a walk is bounded by that of all its resources (WalkTurns.grant).
-VALUE_BYTES = 48
+VALUE_BYTES = 100
 WALK_SECONDS = 60.0  # of turns, after which a walk returns with what it has; the next call goes on
 LARGE_PAUSE = 0.02  # between requests of a large walk: the processor is for the readings of others
 # So many timeouts or lost connections in a row mean that the BMC is unreachable, not that a resource is bad.

@@ -21,8 +21,8 @@ SLOW_SECONDS = 0.5  # mean time of a request from which a BMC is slow
 LARGE_WALK = 3000  # resources
 # Bounds on the content of walks in memory, bytes of objects (see `CrawledResource`): each has its own share, and what
 # is beyond it comes out of one pool of all.
-OWN_BYTES = 12 * 2**20
-POOL_BYTES = 160 * 2**20
+OWN_BYTES = 8 * 2**20
+POOL_BYTES = 128 * 2**20
 
 
 @dataclass(eq=False)

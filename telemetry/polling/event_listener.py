@@ -24,7 +24,14 @@ from django.db import DatabaseError
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import BmcError, Malformed
-from fabric.bmc.events import LogServiceInfo, find_event_stream, read_log, read_log_service_info, stream_events
+from fabric.bmc.events import (
+    MAX_LOG_ENTRIES,
+    LogServiceInfo,
+    find_event_stream,
+    read_log,
+    read_log_service_info,
+    stream_events,
+)
 from fabric.bmc.types import Inventory, RedfishEvent
 from fabric.inventory.progress import event_limit_record
 from fabric.inventory.selectors import ReadingOwner, reading_owners
@@ -99,6 +106,7 @@ class EventListener:
         self._logs = [one.uri for one in self.inventory.log_services if one.entries_uri]
         self._owners: dict[str, ReadingOwner] | None = None
         self._ahead: timedelta | None = None
+        self._log_limit = ""
         self._uninterrupted = False  # the stream was open without interruption since the logs were read
 
     async def run(self) -> None:
@@ -121,9 +129,9 @@ class EventListener:
                 logger.debug("events of chassis %s: %s", self.chassis_id, error.sentence)
             except Exception:
                 logger.exception("events of chassis %s", self.chassis_id)
-            self._uninterrupted = False
+            self._uninterrupted, limit = False, limit or self._log_limit
             if limit or failures:
-                await self._write_with_retry(event_limit_record, chassis_id=self.chassis_id, sentence=limit)
+                await self._record_limit(limit)
             failures = failures + 1 if limit else 0
             took = time.monotonic() - begun
             if limit or not self._stream:
@@ -211,6 +219,9 @@ class EventListener:
     async def _read_log_entries(self, facts: LogServiceInfo) -> None:
         mark = await self._write_with_retry(ingestion.log_position, self.chassis_id, facts.entries_uri)
         reading = await read_log(self.bmc, facts.entries_uri, after=mark)
+        self._log_limit = f"A log has more than {MAX_LOG_ENTRIES} entries; the last are read." if reading.cut else ""
+        if self._log_limit:
+            await self._record_limit(self._log_limit)
         if mark is not None and not reading.events and reading.newest == mark:
             return
         new = known = 0
@@ -251,6 +262,9 @@ class EventListener:
             newest=reading.newest,
             gap=gap,
         )
+
+    async def _record_limit(self, sentence: str) -> None:
+        await self._write_with_retry(event_limit_record, chassis_id=self.chassis_id, sentence=sentence)
 
     async def _reading_owners(self) -> dict[str, ReadingOwner]:
         if self._owners is None:

@@ -340,9 +340,9 @@ ANIMALS: dict[str, tuple[Callable[[], Answer], str]] = {
     "talkative": (talkative, "It reports 200000 readings; the first 20000 are read."),
     "hanging up": (hanging_up, "broke the connection before its answer was complete"),
     "faulty": (faulty, "answered 500"),
-    "forgetful": (forgetful, "refuses this name and password"),
-    "flooding": (flooding, ""),
-    "logging": (logging_without_end, ""),
+    "forgetful": (forgetful, "answered 401"),
+    "flooding": (flooding, "The event stream sent an event without end."),
+    "logging": (logging_without_end, "A log has more than 20000 entries; the last are read."),
 }
 
 
