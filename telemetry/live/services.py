@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import redis
 from django.conf import settings
+from django.db import DatabaseError
 
 from fabric.inventory.models import Chassis
 from fabric.leases.usage import activity_record, owned_devices
@@ -29,7 +30,13 @@ def record_device_activity() -> None:
     with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0) as client:
         for pk in Chassis.objects.filter(enabled=True).order_by("pk").values_list("pk", flat=True):
             if devices := owned_devices(pk):
-                _record_chassis(client, pk, devices)
+                try:
+                    _record_chassis(client, pk, devices)
+                except (redis.ConnectionError, DatabaseError):
+                    raise
+                except Exception:
+                    # That of one chassis does not cost the others theirs.
+                    logger.exception("the activity of chassis %s is not recorded", pk)
 
 
 def _record_chassis(client: Any, chassis: int, devices: dict[int, int | None]) -> None:

@@ -11,6 +11,7 @@ pending rollup still needs are kept, but for at most twice their retention: with
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ import msgspec
 import numpy as np
 from django.conf import settings
 from django.core.cache import cache
-from django.db import IntegrityError, connections, transaction
+from django.db import DatabaseError, IntegrityError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Count, Exists, Max, Min, OuterRef, ProtectedError, QuerySet, Sum
 
@@ -45,6 +46,8 @@ from telemetry.store.rules import (
     storage_order,
     window_start,
 )
+
+logger = logging.getLogger(__name__)
 
 SETTLE_MS = 90_000  # ms; by then the last chunk of a window is stored
 
@@ -211,7 +214,13 @@ def roll_up_all(*, seconds: float = 50.0, before_each: Callable[[], object] = la
             if time.monotonic() > end:
                 return made
             before_each()
-            made += chassis_roll_up(chassis, tier)
+            try:
+                made += chassis_roll_up(chassis, tier)
+            except DatabaseError:
+                raise
+            except Exception:
+                # What one chassis has reported must not cost the others their rollups.
+                logger.exception("readings of chassis %s cannot be rolled up", chassis)
     return made
 
 

@@ -33,8 +33,9 @@ BACKLOG_BYTES = 64 * 2**20
 MAX_SPANS = 50  # of a chassis; beyond it the last one is extended
 RETRY_DELAYS = (1.0, 2.0, 5.0, 10.0)
 STOP_SECONDS = 4.0
-# Errors of the data, which a retry does not mend; all other errors are of a database that will recover.
-DATA_ERRORS = (DataError, IntegrityError, TypeError, ValueError, ArithmeticError)
+# Errors of a database that will recover are DatabaseError without these; all others are of the data, and a retry does
+# not mend them.
+DATA_ERRORS = (DataError, IntegrityError)
 
 
 class DroppedSpans:
@@ -184,7 +185,9 @@ class StoreWriter:
         try:
             try:
                 self._commit(encoded)
-            except DATA_ERRORS:
+            except Exception as error:
+                if _is_outage(error):
+                    raise
                 # One of them may be invalid: it must not block the others.
                 clear_caches()
                 self._commit_singly(encoded)
@@ -201,7 +204,9 @@ class StoreWriter:
         for one in encoded:
             try:
                 self._commit([one])
-            except DATA_ERRORS:
+            except Exception as error:
+                if _is_outage(error):
+                    raise
                 logger.exception("readings of chassis %s cannot be stored", one.batch.chassis)
                 self._drop(one.batch)
 
@@ -244,6 +249,10 @@ class StoreWriter:
         for one in encoded:
             if one not in stored:
                 metrics.increment("readings_too_late", one.readings, chassis=one.batch.chassis)
+
+
+def _is_outage(error: Exception) -> bool:
+    return isinstance(error, DatabaseError) and not isinstance(error, DATA_ERRORS)
 
 
 def _chunk_row(one: EncodedBatch, layout: ColumnLayout) -> Chunk:

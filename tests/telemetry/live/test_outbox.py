@@ -154,3 +154,19 @@ def test_a_message_that_is_made_once_is_what_a_browser_reads(size: int) -> None:
     (message,) = browser.events_received()
     assert isinstance(message, Message)
     assert (bytes(message.data), message.fin, int(message.opcode)) == (raw, True, 2)
+
+
+async def test_a_frame_that_cannot_be_packed_costs_no_other_chassis_its_own(
+    bus: redis.asyncio.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    for chassis in range(CHASSIS, CHASSIS + 3):
+        await bus.set(f"polling:{chassis}", "me")
+    outbox = FrameOutbox(bus, "me")
+    for second in (7, 8):
+        frames = [news(second, chassis=CHASSIS), news(second, *[1.0] * 70_000, chassis=CHASSIS + 1)]
+        frames.append(news(second, chassis=CHASSIS + 2))
+        await asyncio.gather(*(outbox.publish(one) for one in frames))
+        for chassis, wanted in ((CHASSIS, second), (CHASSIS + 2, second), (CHASSIS + 1, None)):
+            raw = await bus.get(f"live:frame:{chassis}")
+            assert (decode_key(raw).sequence if raw else None) == wanted
+    assert caplog.text.count("cannot be published") == 1
