@@ -83,7 +83,7 @@ def read_profile(name: str) -> InteropProfile:
 def _is_sound(resources: Any) -> bool:
     """Return whether requirements have the form that is relied upon here, at every depth."""
     texts = ("URIs", "SubordinateToResource")
-    lists = {"UseCases": dict, "ConditionalRequirements": dict, **dict.fromkeys(texts, str)}
+    lists: dict[str, type] = {"UseCases": dict, "ConditionalRequirements": dict, **dict.fromkeys(texts, str)}
     lists |= dict.fromkeys(("Values", "CompareValues", "UseCaseKeyValues"), object)
     maps = {"PropertyRequirements", "ActionRequirements"}
 

@@ -41,7 +41,8 @@ def boss() -> User:
 
 
 def enclosure() -> ManagedPart:
-    return ManagedPart.objects.select_related("chassis").get(kind="chassis")
+    part: ManagedPart = ManagedPart.objects.select_related("chassis").get(kind="chassis")
+    return part
 
 
 def test_an_administrator_switches_it_on_the_front_and_the_chassis_says_so(chassis: Chassis, boss: User) -> None:

@@ -264,6 +264,7 @@ def test_what_a_bmc_wipes_at_a_refusal_is_put_back_said_and_audited(
     assert simulator.state()["zones"] == before
     entry = AuditEntry.objects.get(action="chassis.restore")
     assert (entry.outcome, entry.after) == ("done", {"not put back": []})
+    assert entry.before is not None
     assert len(entry.before["dropped by the BMC"]) == len(before["hostport1_H2"])
 
 
