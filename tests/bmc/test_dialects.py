@@ -348,7 +348,7 @@ async def test_an_address_that_answers_no_more_fails_the_walk_and_not_the_probe(
             await discovery.walk()
 
 
-@pytest.mark.parametrize("switch", ["zones", "connections"])
+@pytest.mark.parametrize("switch", ["zones-pools", "connections"])
 async def test_the_first_device_that_is_attached_is_seen_by_a_refresh(switch: str, certificates: Path) -> None:
     way = next(way for way in WAYS if way.switch == switch)
     with SimulatorProcess("--dialect", switch, "--speed", "20", certificate_directory=certificates) as process:
