@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 
+import msgspec
 from django.db import transaction
 from django.utils import timezone
 
@@ -14,11 +16,15 @@ from accounts.models import User
 from accounts.visibility import row_or_404
 from core.errors import Conflict, Invalid
 from core.language import _
-from fabric.bmc.types import Dialect
+from fabric.bmc.types import Dialect, Inventory
 from fabric.inventory.labels import DIALECT_LABELS
 from fabric.inventory.locks import lock_chassis
 from fabric.inventory.models import Chassis, Walk
+from fabric.inventory.sync import inventory_mirror
 from fabric.signals import inventory_changed
+
+# What operations have read back since is newer than the stored walk.
+LONGEST_WALK = timedelta(hours=1)
 
 
 def dialect_choose(*, person: User, chassis: Chassis, choice: str) -> Chassis:
@@ -67,6 +73,9 @@ def _set_choice(row: Chassis, choice: str, reason: str) -> None:
     row.dialect = choice or found.get("dialect", Dialect.NONE.value)
     row.dialect_reason = (reason if choice else found.get("dialect_reason", ""))[:300]
     row.save(update_fields=["dialect_choice", "dialect", "dialect_reason"])
+    if row.inventory_at is not None and found:
+        # Host ports differ from dialect to dialect: an operation must not write to those of the previous one.
+        inventory_mirror(row, msgspec.convert(found, Inventory), row.inventory_at - LONGEST_WALK)
     transaction.on_commit(partial(inventory_changed.send, Chassis, chassis_id=row.pk), robust=True)
 
 

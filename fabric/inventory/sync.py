@@ -65,9 +65,7 @@ def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory, begun_at: da
         locked = rows[0]
         walk, _ = Walk.objects.get_or_create(chassis=locked)
         changed = _comparable(plain) != _comparable(walk.found)
-        mirror = _InventoryMirror(locked, inventory, begun_at)
-        mirror.write()
-        walk_mirrored.send(Chassis, chassis=locked, walk=mirror.walked(), begun_at=begun_at)
+        inventory_mirror(locked, inventory, begun_at)
         _update_chassis(locked, inventory)
         locked.inventory_at = timezone.now()
         locked.last_error, locked.last_error_at, locked.walk_progress = "", None, None
@@ -78,6 +76,13 @@ def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory, begun_at: da
         if changed:
             transaction.on_commit(lambda: inventory_changed.send(Chassis, chassis_id=locked.pk))
     return changed
+
+
+def inventory_mirror(locked: Chassis, inventory: wire.Inventory, begun_at: datetime | None) -> None:
+    """Write the parts of a walk for a locked chassis, in its dialect; `begun_at` as above."""
+    mirror = _InventoryMirror(locked, inventory, begun_at)
+    mirror.write()
+    walk_mirrored.send(Chassis, chassis=locked, walk=mirror.walked(), begun_at=begun_at)
 
 
 def inventory_confirm(*, chassis_id: int) -> None:

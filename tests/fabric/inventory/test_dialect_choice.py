@@ -46,6 +46,22 @@ def test_a_choice_outlives_walks_until_what_they_find_is_wanted_again(
     ]  # fmt: skip
 
 
+def test_the_host_ports_of_a_choice_are_there_at_once(chassis: Chassis, administrator: User) -> None:
+    def present() -> set[str]:
+        return {
+            uri.rsplit("/", 2)[-2] for uri in HostPort.objects.filter(missing_since=None).values_list("uri", flat=True)
+        }
+
+    gpu = Device.objects.filter(host_port__isnull=False).first()
+    assert gpu is not None
+    assert present() == {"Zones"}
+    dialect_choose(person=administrator, chassis=chassis, choice="zone_post")
+    assert present() == {"Endpoints"}
+    dialect_choose(person=administrator, chassis=chassis, choice="")
+    assert present() == {"Zones"}
+    assert Device.objects.get(pk=gpu.pk).host_port == gpu.host_port
+
+
 def test_an_operation_uses_the_dialect_that_was_chosen(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
