@@ -197,6 +197,11 @@ def test_only_what_is_nobodys_and_unused_is_written(
     stranger = Chassis.objects.create(name="other", url="https://127.0.0.1:2")
     with pytest.raises(NotFound):
         requested(administrator, chassis, device=Device.objects.create(chassis=stranger, uri="/d", name="d"))
+    mine = Device.objects.filter(host_port__drawer=found.port.drawer).select_related("host_port").first()
+    assert mine is not None
+    Device.objects.filter(pk=mine.pk).update(tenant=tenant)
+    with pytest.raises(Conflict, match="is not free"):
+        requested(administrator, chassis, port=mine.host_port)
     Device.objects.filter(pk=found.device.pk).update(tenant=tenant)
     assert proposed_trial(chassis) is None
     with pytest.raises(Conflict, match="is not free"):
