@@ -79,6 +79,7 @@ def test_a_falcon_is_printed_as_tables(chassis: SimulatorProcess, password_file:
     trust = ("--fingerprint", chassis.fingerprint)
     done = run(chassis.address, "--user", "viewer", "--password-file", password_file, *trust)
     assert done.returncode == 0, done.stderr
+    assert "attach and detach: zone patch\n  Zone hostport1_H1 allows PATCH.\n" in done.stdout
     assert "slots (16)" in done.stdout
     assert "devices (12)" in done.stdout
     assert "problems (0)" in done.stdout
