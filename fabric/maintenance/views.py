@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
-from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, MenuEntry, declare
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.visibility import row_or_404
 from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
@@ -76,7 +76,6 @@ def maintenance_csv(request: HttpRequest) -> Download:
     Audience.ADMINISTRATORS,
     audited_as=Action.PART_RESET,
     section="fabric:maintenance",
-    no_page_test=NO_SAMPLE,
     fresh_sign_in=True,
 )
 def managed_part(request: HttpRequest, pk: int) -> HttpResponse:
