@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 from accounts.access import actor_name, require_administrator
 from accounts.approvals.services import two_people
 from accounts.audit.actions import Action
-from accounts.audit.services import Target, attempt, audited, target_of
+from accounts.audit.services import AuditedAction, Target, attempt, audited, target_of
 from accounts.models import User
 from core.downloads import Download
 from core.errors import Conflict, InUse, Invalid, NotFound
@@ -148,7 +148,7 @@ class _PartRequest:
     def replayed(self) -> Operation | None:
         return find_replayed(Operation, self.person, self.key, self.digest)
 
-    def store(self, act: Any, check: Any, *, summary: str) -> Operation:
+    def store(self, act: AuditedAction, check: Callable[[], list[AffectedDevice]], *, summary: str) -> Operation:
         """Store the operation where `check` passes under the chassis' lock; it returns what is interrupted."""
         if known := self.replayed():
             return known
@@ -159,7 +159,7 @@ class _PartRequest:
                 if known := self.replayed():
                     return known
                 _check_idle(self.person, part)
-                interrupted: list[AffectedDevice] = check()
+                interrupted = check()
                 operation = operation_store(
                     self.person,
                     self.kind,

@@ -9,6 +9,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
+from accounts.approvals.models import ApprovalPolicy, Danger
 from accounts.audit.models import AuditEntry
 from accounts.models import Tenant, User
 from core.errors import Conflict, Forbidden, InUse, Invalid
@@ -296,3 +297,31 @@ def test_the_page_drains_and_requests_it(chassis: Chassis, administrator: User) 
         firmware_image_remove(person=administrator, image=image)
     again = client.post(f"/maintenance/{gpu.pk}/", {**posted, "image": "", "image_uri": "nonsense"})
     assert "Give an http or https URI" in again.content.decode()
+
+
+def test_a_second_administrator_approves_an_update_and_a_reset_where_the_policy_asks_for_one(
+    chassis: Chassis, administrator: User
+) -> None:
+    ben = User.objects.create_superuser("ben", password="a-long-password-2")
+    ApprovalPolicy.objects.create(dangers=[Danger.FIRMWARE, Danger.POWER])
+    clients = {person: Client() for person in (administrator, ben)}
+    for person, client in clients.items():
+        client.force_login(person)
+        session = client.session
+        session["proved_at"] = 9e9
+        session.save()
+    gpu, image = free_gpu(), image_of(administrator, "7.7")
+    posted = {"image_id": image.pk, "confirmation": gpu.label}
+    where = f"/api/v1/managed-parts/{gpu.pk}/firmware/"
+    answer = clients[administrator].post(where, posted, content_type="application/json")
+    assert answer.json()["state"] == "waiting"
+    assert not Operation.objects.exists()
+    done = clients[ben].post(f"/api/v1/approvals/{answer.json()['id']}/approve/", {}, content_type="application/json")
+    assert done.json().get("state") == "done", done.json()
+    operation = Operation.objects.get()
+    assert (operation.kind, operation.setting["image"]) == ("firmware", image.pk)
+    Operation.objects.update(state="done")
+    bmc = part("Managers/bmc")
+    posted = {"reset_type": "ForceRestart", "confirmation": bmc.label}
+    where = f"/api/v1/managed-parts/{bmc.pk}/reset/"
+    assert clients[administrator].post(where, posted, content_type="application/json").json()["state"] == "waiting"
