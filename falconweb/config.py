@@ -118,6 +118,13 @@ class Config:
         least=1,
         most=3600,
     )
+    inventory_memory: float = _setting(
+        "FALCONWEB_INVENTORY_MEMORY",
+        "MB of memory for inventories of more than 8 MB that a worker reads; what does not fit is left out",
+        128.0,
+        least=1.0,
+        most=65_536,
+    )
     # A frame is numbered by its second.
     reading_period: float = _setting(
         "FALCONWEB_READING_PERIOD", "Seconds between readings of a chassis", 1.0, least=1, most=3600

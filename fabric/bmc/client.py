@@ -41,6 +41,7 @@ from fabric.bmc.types import BmcAddress
 from fabric.bmc.values import JsonObject
 
 ROOT = "/redfish/v1/"
+MAX_ROOT_VALUES = 10_000  # it stays in memory
 TASK_SECONDS = 120.0
 MIN_TASK_POLL_SECONDS = 0.1
 MAX_TASK_POLL_SECONDS = 2.0
@@ -151,6 +152,8 @@ class BmcClient:
                 answer = self._accept(ROOT, await self._exchange("GET", ROOT, headers=self._signed_in.headers))
             else:
                 raise NotRedfish(f"{self.host} answers, but not as a Redfish service: {error.sentence}") from error
+        if answer.values > MAX_ROOT_VALUES:
+            raise NotRedfish(f"{self.host} has a service root of more than {MAX_ROOT_VALUES} values.")
         kind = answer.body.get("@odata.type")
         looks_right = isinstance(kind, str) and "ServiceRoot" in kind
         if not looks_right and not {"RedfishVersion", "Chassis", "Systems"} & answer.body.keys():

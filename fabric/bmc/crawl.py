@@ -41,7 +41,7 @@ from fabric.bmc.values import (
     resource_type,
     text,
 )
-from fabric.bmc.walk_turns import LARGE_WALK, WalkPace, WalkTurns
+from fabric.bmc.walk_turns import LARGE_WALK, MemoryShare, WalkPace, WalkTurns
 
 ROOT_URI = "/redfish/v1"
 MAX_RESOURCES = 50_000
@@ -72,7 +72,15 @@ class Crawl:
     service root says so.
     """
 
-    def __init__(self, bmc: BmcClient, *, everything: bool, at_a_time: int = 0, turns: WalkTurns | None = None) -> None:
+    def __init__(
+        self,
+        bmc: BmcClient,
+        *,
+        everything: bool,
+        at_a_time: int = 0,
+        turns: WalkTurns | None = None,
+        share: MemoryShare | None = None,
+    ) -> None:
         self.found: dict[str, CrawledResource] = {}
         self.problems: dict[str, InventoryProblem] = {}
         # The requests so far, until somebody clears them, and the digests of the responses: 0 for unusable ones.
@@ -80,6 +88,7 @@ class Crawl:
         self.expands = ""  # the query that expands a collection's members, '' where the service offers none
         self.pace = WalkPace()
         self._turns = turns or WalkTurns()
+        self._share = share or MemoryShare()
         self._turn_ends = 0.0  # monotonic s
         self._sizes: dict[str, int] = {}  # of the responses in memory, bytes of objects
         self._size = 0  # of all of them
@@ -271,7 +280,7 @@ class Crawl:
         """Return whether memory is left for a response; else the walk ends with what it has."""
         own = answer.size + VALUE_BYTES * answer.values
         size = self._size + own - self._sizes.get(uri, 0)
-        if self._turns.grant(self, size):
+        if self._turns.grant(self._share, size):
             self._sizes[uri], self._size = own, size
             return True
         read, known = len(self.found), len(self._known)

@@ -56,7 +56,7 @@ from fabric.bmc.values import (
     text,
     texts,
 )
-from fabric.bmc.walk_turns import WalkPace, WalkTurns
+from fabric.bmc.walk_turns import MemoryShare, WalkPace, WalkTurns
 
 AnyResource = TypeVar("AnyResource", bound=RedfishResource)
 
@@ -113,6 +113,7 @@ class Discovery:
         self._everything = everything
         self._at_a_time = at_a_time
         self._turns = turns or WalkTurns()
+        self._share = MemoryShare()
         self._crawl = self._new_crawl()
         self._probe = NOT_PROBED
         self.begun_at = datetime.now(UTC)
@@ -124,7 +125,9 @@ class Discovery:
         self._found: Inventory | None = None
 
     def _new_crawl(self) -> Crawl:
-        return Crawl(self._bmc, everything=self._everything, at_a_time=self._at_a_time, turns=self._turns)
+        return Crawl(
+            self._bmc, everything=self._everything, at_a_time=self._at_a_time, turns=self._turns, share=self._share
+        )
 
     @property
     def pace(self) -> WalkPace:

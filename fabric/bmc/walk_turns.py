@@ -41,13 +41,18 @@ class WalkPace:
         return self.read > LARGE_WALK or self.seconds > SLOW_SECONDS * max(self.requests, FEW_REQUESTS)
 
 
+class MemoryShare:
+    """The memory of one BMC's walks, which ends with it: a walk takes that of the one before."""
+
+
 class WalkTurns:
     """The turns of the walks of one event loop, the writing of what they found, and the memory that they share."""
 
-    def __init__(self, quick: int = QUICK_WALKS, heavy: int = HEAVY_WALKS) -> None:
-        self._walking = {False: asyncio.Semaphore(quick), True: asyncio.Semaphore(heavy)}
-        self._storing = {False: asyncio.Semaphore(quick), True: asyncio.Semaphore(1)}
-        self._shares: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+    def __init__(self, pool: int | None = None) -> None:
+        self._pool = POOL_BYTES if pool is None else pool  # bytes
+        self._walking = {False: asyncio.Semaphore(QUICK_WALKS), True: asyncio.Semaphore(HEAVY_WALKS)}
+        self._storing = {False: asyncio.Semaphore(QUICK_WALKS), True: asyncio.Semaphore(1)}
+        self._shares: WeakKeyDictionary[MemoryShare, int] = WeakKeyDictionary()
 
     @asynccontextmanager
     async def turn(self, pace: WalkPace) -> AsyncIterator[float]:
@@ -78,12 +83,12 @@ class WalkTurns:
         async with self._storing[pace.is_heavy]:
             yield
 
-    def grant(self, owner: object, size: int) -> bool:
+    def grant(self, owner: MemoryShare, size: int) -> bool:
         """Return whether `owner` may have `size` bytes in memory; its share ends with it."""
         beyond = max(0, size - OWN_BYTES)
         granted = (
             beyond <= self._shares.get(owner, 0)
-            or beyond + sum(share for other, share in self._shares.items() if other is not owner) <= POOL_BYTES
+            or beyond + sum(share for other, share in self._shares.items() if other is not owner) <= self._pool
         )
         if granted and beyond:
             self._shares[owner] = max(beyond, self._shares.get(owner, 0))

@@ -127,7 +127,8 @@ class Poller:
         measure_loop_lag(self._loop)
         bus = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=5.0)
         outbox = FrameOutbox(bus, self.name)
-        context = PollerContext(bus, outbox, self._claims.is_claimed, self._phase, WalkTurns())
+        turns = WalkTurns(round(settings.CONFIG.inventory_memory * 2**20))
+        context = PollerContext(bus, outbox, self._claims.is_claimed, self._phase, turns)
         # Neither waits for the other: a slow database delays claims, and is no hang of the loop.
         beside = asyncio.create_task(self._listen_for_refreshes()), asyncio.create_task(_beat())
         try:

@@ -11,12 +11,12 @@ import pytest
 
 from fabric.bmc import crawl, json_bounds, readings, walk_turns
 from fabric.bmc.discovery import Discovery, discover
-from fabric.bmc.errors import Malformed
+from fabric.bmc.errors import Malformed, NotRedfish
 from fabric.bmc.events import decode_events
 from fabric.bmc.json_bounds import MAX_DEPTH, MAX_VALUES, count_values
 from fabric.bmc.readings import MAX_SERIES, plan_readings
 from fabric.bmc.types import Inventory, ProblemKind
-from fabric.bmc.walk_turns import WalkPace, WalkTurns
+from fabric.bmc.walk_turns import MemoryShare, WalkPace, WalkTurns
 from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply, chassis, collection, service_root
 
 
@@ -96,9 +96,10 @@ async def test_a_slow_service_is_read_in_parts_and_says_so(monkeypatch: pytest.M
             first = await discovery.walk(seconds=1e-9)
             assert limits_of(first) == ["2 of about 10 resources were read so far."]
             assert not first.dialect_known
-            assert discovery.remains
+            remained = [discovery.remains]
             last = await discovery.refresh()
-            assert bool(discovery.remains) is False
+            remained.append(discovery.remains)
+    assert remained == [True, False]
     assert limits_of(last) == []
     assert len(last.chassis) == 8
     assert len(server.paths()) == 10  # none twice
@@ -179,7 +180,7 @@ def test_slow_and_large_walks_have_a_lane_of_their_own() -> None:
 
 def test_memory_beyond_its_own_share_comes_out_of_a_pool_of_all() -> None:
     turns = WalkTurns()
-    one, other = WalkPace(), WalkPace()
+    one, other = MemoryShare(), MemoryShare()
     own, pool = walk_turns.OWN_BYTES, walk_turns.POOL_BYTES
     assert turns.grant(one, own + pool)
     assert turns.grant(other, own)
@@ -249,3 +250,25 @@ async def test_a_refresh_asks_for_no_more_than_the_one_before_it() -> None:
                 assert await discovery.refresh() == whole
                 counts.append(len(server.asked) - before)
     assert counts[0] == counts[-1] == 5
+
+
+async def test_a_large_service_is_walked_again_in_the_memory_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk_turns, "OWN_BYTES", 1000)
+    turns = WalkTurns(pool=15_000)
+    with NonsenseServer(rack(8)) as server:
+        async with server.client() as bmc, server.client() as other:
+            discovery = Discovery(bmc, at_a_time=1, turns=turns)
+            for _walk in range(3):
+                inventory = await discovery.walk()
+                assert (len(inventory.chassis), limits_of(inventory)) == (8, [])
+            neighbour = Discovery(other, at_a_time=1, turns=turns)
+            assert limits_of(await neighbour.walk())
+            del discovery
+            assert limits_of(await neighbour.walk()) == []
+
+
+async def test_a_service_root_of_very_many_values_is_none() -> None:
+    with NonsenseServer({ROOT: service_root(Oem={str(number): number for number in range(10_000)})}) as server:
+        async with server.client() as bmc:
+            with pytest.raises(NotRedfish, match="more than 10000 values"):
+                await discover(bmc)

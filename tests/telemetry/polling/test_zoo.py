@@ -24,7 +24,8 @@ from django.test import Client
 from fabric.inventory.models import Chassis
 from falconweb.testing.processes import SimulatorProcess
 from telemetry.live.frames import decode_key
-from tests.fabric.disorder import ROOT, database_url
+from tests.fabric.disorder import database_url
+from tests.processes import ROOT
 from tests.telemetry.polling.worker import polling
 from tests.telemetry.polling.zoo import ANIMALS
 from tests.waiting import wait_for
@@ -91,7 +92,7 @@ def watch(chassis: Sequence[Chassis], seconds: float, pid: int = 0) -> tuple[dic
     """Return the numbers of the frames of chassis within so many seconds, and the most memory of a worker."""
     numbers: dict[int, list[int]] = defaultdict(list)
     most, looked = 0, 0.0
-    with redis.Redis.from_url(settings.REDIS_URL) as client, client.pubsub() as pubsub:  # type: ignore[no-untyped-call]
+    with redis.Redis.from_url(settings.REDIS_URL) as client, client.pubsub() as pubsub:
         pubsub.subscribe(*(f"live:{one.pk}" for one in chassis))
         end = time.monotonic() + seconds
         while (now := time.monotonic()) < end:
