@@ -30,7 +30,7 @@ MEASURES: Final = {
 TENANT_PATTERNS: Final = 6  # see fleet.css; further tenants have letters alone
 MAX_TENANTS_LISTED: Final = 12
 DENSE_FROM: Final = 40  # tiles
-MAX_CELLS: Final = 128  # of a tile
+MAX_CELLS: Final = 64  # of a tile
 STATES: Final = ("critical", "warning", "attached", "detached", "others", "empty")  # worst first
 
 
