@@ -115,7 +115,7 @@ NO_UUID = "00000000-0000-4000-8000-000000000000"
 # Refused before anybody looks whether there is such a thing.
 FOR_ADMINISTRATORS = (
     "person", "tenant", "chassis_dialect", "chassis_settings", "audit", "operation_proof", "alert_rule", "alert_route",
-    "export", "identity_provider", "managed_part", "part_",
+    "export", "identity_provider", "managed_part", "part_", "collected_log",
 )  # fmt: skip
 
 
