@@ -29,7 +29,6 @@ from fabric.bmc.types import Inventory
 from fabric.bmc.walk_turns import WalkTurns
 from fabric.inventory.access import poller_client
 from fabric.inventory.models import Chassis
-from fabric.inventory.progress import reading_limit_record
 from fabric.inventory.sync import inventory_mark_unreachable
 from telemetry.alerts.watch import AlertWatch
 from telemetry.instrumentation import metrics
@@ -142,7 +141,7 @@ class ChassisPoller:
                 if isinstance(plan, ResourcePlan) and isinstance(before, ResourcePlan):
                     plan.take_over(before)
                 before = plan
-                await run_in_thread(reading_limit_record, chassis_id=chassis.pk, sentence=plan.limit)
+                mirror.reading_limit = plan.limit
                 mirroring = asyncio.create_task(mirror.keep_current(inventory))
                 try:
                     await self._read(bmc, plan, inventory, mirror, mirroring)

@@ -35,7 +35,7 @@ from fabric.bmc.values import normalize_uri
 from fabric.bmc.walk_turns import WalkTurns
 from fabric.drift.services import drifts_explain
 from fabric.inventory.models import Chassis, Walk
-from fabric.inventory.progress import walk_progress_record
+from fabric.inventory.progress import reading_limit_record, walk_progress_record
 from fabric.inventory.selectors import ReadingOwner, reading_owners
 from fabric.inventory.sync import inventory_apply, inventory_confirm
 from telemetry.instrumentation import metrics
@@ -87,6 +87,7 @@ class InventoryMirror:
         self._calm: dict[str, float] = {}  # sensors reported as changed with an unchanged unit, and when
         self._sensors: set[str] = set()  # URIs of all sensors
         self.owners: dict[str, ReadingOwner] = {}  # of the last inventory
+        self.reading_limit = self.chassis.reading_limit  # which readings are left out
         self.doubted = set(self.changed)  # URIs of sensors whose unit may have changed
 
     async def recent(self) -> Inventory | None:
@@ -117,6 +118,11 @@ class InventoryMirror:
         async with self.turns.storing(self._discovery.pace):
             begun_at = self._discovery.begun_at
             await run_in_thread(inventory_apply, chassis=self.chassis, inventory=inventory, begun_at=begun_at)
+
+    async def _store_reading_limit(self) -> None:
+        if self.reading_limit != self.chassis.reading_limit:
+            await run_in_thread(reading_limit_record, chassis_id=self.chassis.pk, sentence=self.reading_limit)
+            self.chassis.reading_limit = self.reading_limit
 
     @asynccontextmanager
     async def _progress_told(self) -> AsyncIterator[None]:
@@ -163,6 +169,9 @@ class InventoryMirror:
         healths, owners = _healths(inventory), self.owners
         units = {sensor.uri: _sensor_unit(sensor) for sensor in inventory.sensors}
         self._prune_sensors()
+        # Here, since readings never wait for the database: another chassis may be writing for long.
+        with contextlib.suppress(DatabaseError):
+            await self._store_reading_limit()
         walk_at = self._walked_at + settings.CONFIG.inventory_period * PERIODS_A_WALK * _jitter()
         settled_at, backoff = 0.0, 1.0
         while True:
