@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Final
 
 import pytest
-from aiohttp import web
+from aiohttp import Payload, web
 from django.db import OperationalError, transaction
 from django.utils import timezone
 from multidict import CIMultiDict
@@ -179,7 +179,7 @@ def transport_of(course: Course) -> type[Transport]:
             """There is nothing to close."""
 
         async def send(
-            self, method: str, uri: str, *, headers: Mapping[str, str], content: bytes | None = None,
+            self, method: str, uri: str, *, headers: Mapping[str, str], content: bytes | Payload | None = None,
             timeout: float | None = None,
         ) -> RawResponse:  # fmt: skip
             url, process = self.locate(uri), PROCESS.get()
@@ -193,6 +193,7 @@ def transport_of(course: Course) -> type[Transport]:
             if what == "refused":
                 await asyncio.sleep(course.chance.uniform(0.0, 0.1))
                 raise Unreachable(f"{self.host} does not answer.")
+            assert not isinstance(content, Payload)  # no file is pushed here
             request = Request(method, url.relative(), CIMultiDict(headers), content or b"")
             # Nobody can know of a write that a BMC carries out after its client has given it up.
             slow = 25.0 if method == "GET" else timeout or self._timeout
