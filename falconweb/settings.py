@@ -352,6 +352,8 @@ SPECTACULAR_SETTINGS = {
         "HeldKindEnum": "fabric.leases.models.KINDS",
         "PlanStateEnum": "fabric.operations.models.Plan.State",
         "OperationStateEnum": "fabric.operations.models.Operation.State",
+        "FailureStateEnum": "fabric.failures.models.Failure.State",
+        "FailureChoiceEnum": "fabric.failures.models.FailurePolicy.Choice",
         "FigureSourceEnum": "benchmarks.figures.rows.MARK_SOURCES",
     },
     "POSTPROCESSING_HOOKS": [

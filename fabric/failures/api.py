@@ -97,7 +97,7 @@ class FailurePolicySerializer(serializers.Serializer[Any]):
     """What is done when an attached device fails: of a tenant, or with null, of nobody."""
 
     tenant_id = serializers.IntegerField(source="tenant.pk", allow_null=True, default=None)
-    choice = serializers.ChoiceField(choices=FailurePolicy.Choice.values)
+    choice = serializers.ChoiceField(choices=FailurePolicy.Choice.choices)
     set_by_name = serializers.CharField()
     set_at = serializers.DateTimeField(allow_null=True)
 
@@ -106,7 +106,7 @@ class FailurePolicyBodySerializer(StrictSerializer, serializers.Serializer[Any])
     """A policy: `keep` alerts only, `ask` proposes a replacement, `replace` replaces at once."""
 
     tenant_id = IdField(allow_null=True)
-    choice = serializers.ChoiceField(choices=FailurePolicy.Choice.values)
+    choice = serializers.ChoiceField(choices=FailurePolicy.Choice.choices)
 
 
 class FailurePolicies(APIView):
