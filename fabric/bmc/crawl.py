@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections import deque
-from collections.abc import Awaitable
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Collection
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -47,6 +47,7 @@ ROOT_URI = "/redfish/v1"
 MAX_RESOURCES = 50_000
 MAX_PROBLEMS = 1000
 MAX_URI_LENGTH = 2000
+MAX_URI_STEPS = 50
 # Memory of a value or name beside its bytes; a walk is bounded by that of all its resources (WalkTurns.grant).
 VALUE_BYTES = 100
 WALK_SECONDS = 60.0  # of turns, after which a walk returns with what it has; the next call goes on
@@ -97,6 +98,7 @@ class Crawl:
         self._everything = everything
         self._at_a_time = at_a_time or bmc.at_a_time
         self._known: set[str] = set()
+        self._pages: defaultdict[str, set[str]] = defaultdict(set)  # of collections: their further pages
         self._pending: set[str] = set()
         self._collections: deque[tuple[str, str, str]] = deque()
         self._others: deque[tuple[str, str, str]] = deque()
@@ -179,7 +181,7 @@ class Crawl:
 
     def pages_of(self, uri: str) -> list[str]:
         """Return the further pages of a collection that were read."""
-        return [known for known in self.found if known.startswith(uri + "?")]
+        return [page for page in self._pages[uri] if page in self.found] if uri in self._pages else []
 
     def mark_unread(self, uri: str) -> None:
         """Mark a member as unread until its collection, which is read again, lists it."""
@@ -187,10 +189,14 @@ class Crawl:
         self.problems.pop(uri, None)
         self._known.discard(uri)
 
-    def discard_below(self, uri: str) -> None:
-        """Remove everything below a resource that no longer exists."""
-        for known in [known for known in self._known if known.startswith(uri + "/")]:
-            self.mark_unread(known)
+    def discard_below(self, gone: Collection[str]) -> None:
+        """Remove everything below resources that no longer exist."""
+        for known in list(self._known) if gone else ():
+            above = known
+            while above := above.rpartition("/")[0]:
+                if above in gone:
+                    self.mark_unread(known)
+                    break
 
     async def _work(self) -> None:
         is_over = False
@@ -311,6 +317,8 @@ class Crawl:
         return answer
 
     def _keep(self, uri: str, body: JsonObject, etag: str, listed_by: str) -> None:
+        if "?" in uri:
+            self._pages[uri.partition("?")[0]].add(uri)
         self.found[uri] = CrawledResource(uri, resource_type(uri, body, listed_by), body, etag)
         lister = declared_type(body)
         members = body.get("Members")
@@ -345,7 +353,7 @@ class Crawl:
         uri = normalize_uri(target)
         if not uri or uri in self._known:
             return
-        if len(uri) > MAX_URI_LENGTH:
+        if len(uri) > MAX_URI_LENGTH or uri.count("/") > MAX_URI_STEPS:
             self._add_problem(uri[:80], ProblemKind.MALFORMED, f"{referrer} has a link that is too long.", referrer)
             return
         if not uri.startswith("/") or uri.startswith("//"):

@@ -219,13 +219,15 @@ class Discovery:
 
     def _restore_unread(self) -> None:
         """Keep the last state of what could not be read again, beside its problem; drop what is gone."""
+        gone: set[str] = set()
         for each in self._before.values():
             if each.uri in self._crawl.found:
                 continue
             if self._is_unreadable_now(each.uri) or self._is_unreadable_now(each.uri.rpartition("/")[0]):
                 self._crawl.found[each.uri] = each
             else:
-                self._crawl.discard_below(each.uri)
+                gone.add(each.uri)
+        self._crawl.discard_below(gone)
         self._before = {}
 
     async def _is_unchanged(self) -> bool:

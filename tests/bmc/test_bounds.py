@@ -272,3 +272,35 @@ async def test_a_service_root_of_very_many_values_is_none() -> None:
         async with server.client() as bmc:
             with pytest.raises(NotRedfish, match="more than 10000 values"):
                 await discover(bmc)
+
+
+async def test_what_is_below_a_resource_that_is_gone_goes_with_it_and_further_pages_are_read_again() -> None:
+    uris = [f"{ROOT}/Chassis/{number}" for number in range(4)]
+    routes = rack(4)
+    routes[f"{ROOT}/Chassis"] = collection(
+        f"{ROOT}/Chassis", "Chassis", *uris[:2], **{"Members@odata.nextLink": f"{ROOT}/Chassis?$skip=2"}
+    )
+    routes[f"{ROOT}/Chassis?$skip=2"] = collection(f"{ROOT}/Chassis", "Chassis", *uris[2:])
+    routes[uris[3]] = chassis(uris[3], Thermal={"@odata.id": f"{uris[3]}/Thermal"})
+    routes[f"{uris[3]}/Thermal"] = {"@odata.id": f"{uris[3]}/Thermal", "Id": "Thermal", "Fans": [{"MemberId": "0"}]}
+    with NonsenseServer(routes) as server:
+        async with server.client() as bmc:
+            discovery = Discovery(bmc)
+            inventory = await discovery.walk()
+            assert (len(inventory.chassis), len(inventory.fans)) == (4, 1)
+            server.routes[f"{ROOT}/Chassis?$skip=2"] = collection(f"{ROOT}/Chassis", "Chassis", uris[2])
+            for gone in (uris[3], f"{uris[3]}/Thermal"):
+                del server.routes[gone]
+            inventory = await discovery.refresh()
+    assert (len(inventory.chassis), len(inventory.fans)) == (3, 0)
+
+
+async def test_a_link_of_very_many_steps_is_not_followed() -> None:
+    routes = rack(1)
+    routes[f"{ROOT}/Chassis/0"] = chassis(
+        f"{ROOT}/Chassis/0", Links={"Contains": [{"@odata.id": f"{ROOT}{'/a' * 60}"}]}
+    )
+    with NonsenseServer(routes) as server:
+        async with server.client() as bmc:
+            inventory = await discover(bmc)
+    assert [problem.sentence for problem in inventory.problems] == [f"{ROOT}/Chassis/0 has a link that is too long."]
