@@ -35,7 +35,7 @@ MAX_IMAGE_BYTES = 64 * 2**20
 UPDATE_SECONDS = 3.0
 UPDATE_STEPS = 10
 REBOOT_SECONDS = 2.0
-NAME = re.compile(r"(\d+(?:\.[\w-]+)+)\.bin$")
+VERSION = re.compile(r"\d[\w.-]*")
 HEAD = re.compile(rb"FALCON-FIRMWARE (\d[\w.-]*)\s")
 
 
@@ -109,8 +109,8 @@ async def _simple(falcon: Falcon, call: AuthenticatedRequest) -> Reply:
     image = call.body.get("ImageURI")
     if not isinstance(image, str):
         raise parameter_missing("SimpleUpdate", "ImageURI")
-    found = NAME.search(image)
-    return _start(falcon, call.body.get("Targets"), found[1] if found else "")
+    version = image.rpartition("/")[2].partition("-")[2].removesuffix(".bin")
+    return _start(falcon, call.body.get("Targets"), version if VERSION.fullmatch(version) else "")
 
 
 async def _pushed(falcon: Falcon, call: AuthenticatedRequest) -> Reply:

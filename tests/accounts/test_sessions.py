@@ -192,7 +192,8 @@ GUARDED = """
     accounts:person_add accounts:person_password accounts:person_second_factor accounts:recovery_codes
     accounts:service_add accounts:service_token_add accounts:token_add api:approval_approve api:chassis api:chassis_list
     api:my_tokens api:people api:person api:person_password api:person_tokens api:service_accounts
-    fabric:chassis_add fabric:chassis_edit fabric:host_agent
+    api:chassis_dialect api:firmware_update api:part_reset fabric:chassis_add fabric:chassis_dialect fabric:chassis_edit
+    fabric:dialect_trial fabric:host_agent fabric:managed_part
 """
 # Of these, forms with a page of their own.
 GUARDED_PAGES = ("accounts:token_add", "accounts:person_add", "accounts:service_add", "fabric:chassis_add")

@@ -278,7 +278,9 @@ async def work(course: Course, process: Process) -> None:
                 await asyncio.sleep(3.0)
                 continue
             claim = await in_thread(OperationClaim.take, course.chance.choice(due), process.name)
-            if claim is not None:
+            if claim is None:
+                await asyncio.sleep(3.0)  # an older operation of the drawer is in front of it
+            else:
                 await services._OperationRun(claim).run()
         except OperationalError:
             await asyncio.sleep(1.0)

@@ -112,6 +112,6 @@ def test_the_bell_takes_as_many_queries_however_much_has_ended(
 ) -> None:
     for number in range(50):
         ended(owner, f"Attach {number}")
-    with django_assert_max_num_queries(22):
+    with django_assert_max_num_queries(23):
         found = shown(lab.clients["owner"])
     assert len(found["work"]) == 20

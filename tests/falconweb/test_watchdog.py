@@ -233,7 +233,7 @@ def test_one_that_beats_is_let_be_and_one_that_never_began_has_longer(
     monkeypatch.setattr("falconweb.launch.processes.START_SECONDS", 5.0)
     once = "import time\nfrom hostwire.heartbeat import beat\nbeat('it')\nprint('begun', flush=True)\n"
     children = []
-    for name, then in (("hangs", "time.sleep(60)"), ("turns", "while True: beat('it'); time.sleep(0.001)")):
+    for name, then in (("hangs", "time.sleep(600)"), ("turns", "while True: beat('it'); time.sleep(0.001)")):
         command = [sys.executable, "-c", once + then]
         log = tmp_path / f"{name}.log"
         children.append(ChildProcess(name, command, environment=os.environ, log=log, hang_seconds=2.0))

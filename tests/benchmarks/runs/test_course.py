@@ -167,7 +167,7 @@ def test_runs_follow_each_other_on_a_host_or_note_that_they_did_not(lab: Running
     assert [first.overlaps, second.overlaps] == [[], []]
 
     long = until(lab.ask(lab.place(1), title="long", given=ENDLESS), in_state("running"))
-    short = ended(lab.ask(lab.place(2), title="short", given={"steps": 60}))
+    short = ended(lab.ask(lab.place(2), title="short", given={"steps": 400}))  # some seconds
     client = Client()
     client.force_login(lab.person)
     page = client.get(f"/benchmarks/runs/{short.pk}/").content.decode()
