@@ -303,7 +303,7 @@ def test_a_second_administrator_approves_an_update_and_a_reset_where_the_policy_
     chassis: Chassis, administrator: User
 ) -> None:
     ben = User.objects.create_superuser("ben", password="a-long-password-2")
-    ApprovalPolicy.objects.create(dangers=[Danger.FIRMWARE, Danger.POWER])
+    ApprovalPolicy.objects.create(pk=1, dangers=[Danger.FIRMWARE, Danger.POWER])
     clients = {person: Client() for person in (administrator, ben)}
     for person, client in clients.items():
         client.force_login(person)
