@@ -15,13 +15,11 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
-from accounts.models import Tenant
 from accounts.viewsets import ListedResourceViewSet, command
-from accounts.visibility import row_or_404
 from core.api.fields import IdField, query_choice
 from core.api.requests import StrictSerializer, problem, validated_body
 from fabric.failures.models import Failure, FailurePolicy
-from fabric.failures.selectors import failure_rows, settable_policies
+from fabric.failures.selectors import failure_rows, settable_policies, tenant_get
 from fabric.failures.services import failure_keep, failure_policy_set, failure_replace
 
 STATES = ("open", "ended")
@@ -127,9 +125,8 @@ class FailurePolicies(APIView):
         """Set a policy; answers all that you may set."""
         person = person_of(request)
         values = validated_body(FailurePolicyBodySerializer, request)
-        tenants = Tenant.objects.all() if person.is_administrator else Tenant.objects.filter(pk=person.tenant_id or 0)
         given = values["tenant_id"]
-        tenant = row_or_404(tenants, given, "tenant") if given is not None else None
+        tenant = tenant_get(person, given) if given is not None else None
         failure_policy_set(person=person, tenant=tenant, choice=values["choice"])
         return Response(FailurePolicySerializer(settable_policies(person), many=True).data)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -45,6 +45,13 @@ def failure_rows(person: User) -> Failure.FailureQuerySet:
 def failure_get(person: User, pk: int) -> Failure:
     """Return a failure; raises NotFound for one that the person may not see."""
     row: Failure = row_or_404(Failure.objects.visible_to(person).select_related("chassis", "plan"), pk, "failure")
+    return row
+
+
+def tenant_get(person: User, pk: object) -> Tenant:
+    """Return a tenant whose policy the person may set: any for administrators; raises NotFound for others."""
+    rows = Tenant.objects.all() if person.is_administrator else Tenant.objects.filter(pk=person.tenant_id or 0)
+    row: Tenant = row_or_404(rows, pk, "tenant")
     return row
 
 
@@ -136,7 +143,16 @@ def spares_of(failure: Failure) -> list[Device]:
             one.pk,
         ),
     )
-    return [one for one in found if _is_possible(failure, one)]
+    if not found:
+        return []
+    drawers = projected_drawers({failure.chassis_id})
+
+    def is_possible(spare: Device) -> bool:
+        desired = _desired(failure, spare, ports)
+        planned = steps_plan(involved_drawers(drawers, desired), desired)
+        return not planned.objections and {step.device for step in planned.steps} <= {spare.pk, failure.device_id}
+
+    return [one for one in found if is_possible(one)]
 
 
 def _host_ports(failure: Failure) -> dict[int | None, HostPort]:
@@ -153,18 +169,15 @@ def desired_replacement(failure: Failure, spare: Device) -> DesiredState:
 
     A device that the chassis no longer reports cannot be detached: its place in the zone stays as it is.
     """
+    return _desired(failure, spare, _host_ports(failure))
+
+
+def _desired(failure: Failure, spare: Device, ports: Mapping[int | None, HostPort]) -> DesiredState:
     drawer = spare.slot.drawer_id if spare.slot is not None else None
-    attachments: dict[int, int | None] = {spare.pk: _host_ports(failure)[drawer].pk}
+    attachments: dict[int, int | None] = {spare.pk: ports[drawer].pk}
     if failure.device.missing_since is None and failure.device.host_port_id is not None:
         attachments[failure.device_id] = None
     return DesiredState(attachments=attachments)
-
-
-def _is_possible(failure: Failure, spare: Device) -> bool:
-    desired = desired_replacement(failure, spare)
-    drawers = involved_drawers(projected_drawers({failure.chassis_id}), desired)
-    planned = steps_plan(drawers, desired)
-    return not planned.objections and {step.device for step in planned.steps} <= {spare.pk, failure.device_id}
 
 
 def failure_problems(person: User, chassis_ids: Collection[int] | None) -> Iterator[Problem]:

@@ -11,14 +11,12 @@ from django.views.decorators.http import require_GET, require_POST
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
-from accounts.models import Tenant
-from accounts.visibility import row_or_404
 from core.errors import Conflict, Invalid
 from core.language import _, gettext_noop
 from core.text import parse_id
 from fabric.failures import services
 from fabric.failures.models import Failure, FailurePolicy
-from fabric.failures.selectors import failure_get, failure_rows, settable_policies, spares_of
+from fabric.failures.selectors import failure_get, failure_rows, settable_policies, spares_of, tenant_get
 from fabric.history.views import ROWS_A_PAGE
 from fabric.inventory.labels import part_name
 
@@ -85,8 +83,7 @@ def failure_policy(request: HttpRequest) -> HttpResponse:
     """Set what is done when a device of `tenant` ('' for parts of nobody) fails."""
     person = person_of(request)
     given = request.POST.get("tenant", "")
-    tenants = Tenant.objects.all() if person.is_administrator else Tenant.objects.filter(pk=person.tenant_id or 0)
-    tenant = row_or_404(tenants, parse_id(given), "tenant") if given else None
+    tenant = tenant_get(person, parse_id(given)) if given else None
     choice = request.POST.get("choice", "")
     if choice not in FailurePolicy.Choice.values:
         raise Invalid(_("Choose what is done."), errors={"choice": _("Choose one.")})

@@ -44,7 +44,7 @@ class ModeFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hosts: PublishedFact | None = None
 
 
-class ChassisFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ProfileFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is published of a chassis in every mode; `slots` and `hosts` are those of a drawer, if it has any."""
 
     drawers: PublishedFact | None = None
@@ -61,7 +61,7 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     manufacturers: list[str]
     models: list[str]
     sources: dict[str, PublishedSource]
-    facts: ChassisFacts = ChassisFacts()
+    facts: ProfileFacts = ProfileFacts()
     modes: dict[DrawerMode, ModeFacts] = {}
 
 
