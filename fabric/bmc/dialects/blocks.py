@@ -111,11 +111,8 @@ def system_initiator(system: RedfishSystem, endpoints: Mapping[str, RedfishEndpo
 
 
 def _from_system(system: RedfishSystem, endpoints: dict[str, RedfishEndpoint]) -> HostPortZone:
-    return HostPortZone(
-        uri=system.uri,
-        id=str(system.id or system.name),
-        name=system.name,
-        health=system.health,
+    return HostPortZone.of(
+        system,
         members=system.block_uris,
         initiator=system_initiator(system, endpoints),
         system_uris=() if system.state == STATE_ABSENT else (system.uri,),

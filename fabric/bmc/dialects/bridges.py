@@ -53,14 +53,10 @@ class PortLinks(AttachmentDialect):
                 (one for one in ends if each.port_uri in one.port_uris or one.uri in each.endpoint_uris), None
             )
             found.append(
-                HostPortZone(
-                    uri=each.uri,
-                    id=str(each.id or each.name),
-                    name=each.name,
-                    health=each.health,
+                HostPortZone.of(
+                    each,
                     members=each.bound_uris,
                     initiator=initiator,
-                    system_uris=initiator.entity_uris if initiator is not None else (),
                     doubtful=(each.port_uri, *each.endpoint_uris),
                     sources=(each.bridges_uri,),
                 )

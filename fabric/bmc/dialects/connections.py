@@ -106,14 +106,10 @@ class _CreatedPath(AttachmentDialect):
         ends = _host_ends(inventory)
         reached = _reached(self.paths(inventory), {each.uri for each in ends})
         return [
-            HostPortZone(
-                uri=each.uri,
-                id=str(each.id or each.name),
-                name=each.name,
-                health=each.health,
+            HostPortZone.of(
+                each,
                 members=reached[each.uri],
                 initiator=each,
-                system_uris=each.entity_uris,
                 sources=(f"{_fabric_of(each.uri)}/{self.collection}",),
             )
             for each in ends
@@ -265,14 +261,10 @@ class ConnectionPatch(AttachmentDialect):
         for each in inventory.connections:
             initiator = next((ends[uri] for uri in each.initiator_uris if uri in ends), None)
             found.append(
-                HostPortZone(
-                    uri=each.uri,
-                    id=str(each.id or each.name),
-                    name=each.name,
-                    health=each.health,
+                HostPortZone.of(
+                    each,
                     members=each.target_uris,
                     initiator=initiator,
-                    system_uris=initiator.entity_uris if initiator is not None else (),
                     doubtful=each.initiator_uris,
                 )
             )

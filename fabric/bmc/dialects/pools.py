@@ -117,11 +117,8 @@ def _from_block(
     own: RedfishSystem | None,
     initiator: RedfishEndpoint | None,
 ) -> HostPortZone:
-    return HostPortZone(
-        uri=block.uri,
-        id=str(block.id or block.name),
-        name=block.name,
-        health=block.health,
+    return HostPortZone.of(
+        block,
         members=tuple(uri for uri in composed.block_uris if uri != block.uri) if composed is not None else (),
         initiator=initiator,
         system_uris=() if own is None or own.state == STATE_ABSENT else (own.uri,),

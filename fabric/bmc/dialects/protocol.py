@@ -24,6 +24,7 @@ from fabric.bmc.types import (
     ProblemKind,
     RedfishDevice,
     RedfishEndpoint,
+    RedfishResource,
 )
 from fabric.bmc.values import JsonObject, links, mapping, normalize_uri, text
 
@@ -123,6 +124,30 @@ class HostPortZone:
     doubtful: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     stands_alone: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        resource: RedfishResource,
+        *,
+        members: tuple[str, ...],
+        initiator: RedfishEndpoint | None,
+        system_uris: tuple[str, ...] | None = None,
+        **more: Any,
+    ) -> HostPortZone:
+        """Return the host port that a resource is; `system_uris` None: what its initiator leads to."""
+        if system_uris is None:
+            system_uris = initiator.entity_uris if initiator is not None else ()
+        return cls(
+            uri=resource.uri,
+            id=str(resource.id or resource.name),
+            name=resource.name,
+            health=resource.health,
+            members=members,
+            initiator=initiator,
+            system_uris=system_uris,
+            **more,
+        )
 
 
 class HeldZone(NamedTuple):

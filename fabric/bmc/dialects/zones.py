@@ -41,14 +41,10 @@ def _from_zone(zone: RedfishZone, endpoints: dict[str, RedfishEndpoint], upstrea
     if initiator is None:
         # Some services name no root complex where no cable leads to one: the port still says which end is the host's.
         initiator = next((each for each in known if not each.role and upstream.intersection(each.port_uris)), None)
-    return HostPortZone(
-        uri=zone.uri,
-        id=str(zone.id or zone.name),
-        name=zone.name,
-        health=zone.health,
+    return HostPortZone.of(
+        zone,
         members=zone.endpoint_uris,
         initiator=initiator,
-        system_uris=initiator.entity_uris if initiator is not None else (),
         doubtful=zone.endpoint_uris,
     )
 
