@@ -6,7 +6,7 @@ from typing import Self
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 
 from accounts.models import Tenant
@@ -65,6 +65,7 @@ class Failure(models.Model):
         RECOVERED = "recovered", gettext_lazy("It works again")
         REPLACED = "replaced", gettext_lazy("Replaced")
         DETACHED = "detached", gettext_lazy("No longer attached there")
+        REASSIGNED = "reassigned", gettext_lazy("The device has another holder")
 
     class FailureQuerySet(TenantQuerySet):
         """A tenant sees those of devices that it held then."""
@@ -72,6 +73,11 @@ class Failure(models.Model):
         def open(self) -> Self:
             """Return those that have not ended."""
             return self.exclude(state=Failure.State.ENDED)
+
+        def reassigned(self) -> Self:
+            """Return the open ones whose device has another holder by now, who decides from then on."""
+            same = Q(tenant=F("device__tenant")) | Q(tenant=None, device__tenant=None)
+            return self.open().exclude(Q(state=Failure.State.REPLACING) | same)
 
     chassis = models.ForeignKey(Chassis, on_delete=models.CASCADE, related_name="failures")
     device = models.ForeignKey(Device, on_delete=models.CASCADE, related_name="failures")
@@ -91,6 +97,7 @@ class Failure(models.Model):
     decided_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     decided_by_name = models.CharField(max_length=150, blank=True)
     why = models.CharField(max_length=500, blank=True)  # why it is not replaced
+    tried_at = models.DateTimeField(null=True)  # when the site last tried to replace it, and was refused
     ended_at = models.DateTimeField(null=True)
     end = models.CharField(max_length=10, choices=End, blank=True)
 

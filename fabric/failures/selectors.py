@@ -6,19 +6,23 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import Prefetch, Q
 
+from accounts.approvals.services import Proposal
+from accounts.audit.services import target_of
 from accounts.models import Tenant, User
 from accounts.visibility import row_or_404
 from core.database import natural
 from core.language import _, gettext_noop
 from fabric.failures.models import Failure, FailurePolicy
+from fabric.inventory.labels import part_name
 from fabric.inventory.models import Device, HostPort
 from fabric.leases.ownership import booked_items
 from fabric.leases.rules import TimeSpan
-from fabric.operations.models import Operation
+from fabric.operations.models import Operation, Plan
 from fabric.operations.projected_state import projected_drawers
 from fabric.plans.rules import DesiredState
+from fabric.plans.selectors import desired_dangers
 from fabric.plans.services import involved_drawers, steps_plan
 from fabric.topology.problems import BAD_HEALTH, DOWN_STATES, Problem, ProblemLevel
 
@@ -37,14 +41,14 @@ class TenantPolicy:
 
 
 def failure_rows(person: User) -> Failure.FailureQuerySet:
-    """Return the failures that a person may see, newest first."""
-    rows: Failure.FailureQuerySet = Failure.objects.visible_to(person).select_related("chassis", "plan", "tenant")
-    return rows
+    """Return the failures that a person may see, newest first; each with its plan where they may see that too."""
+    rows: Failure.FailureQuerySet = Failure.objects.visible_to(person).select_related("chassis", "tenant")
+    return rows.prefetch_related(Prefetch("plan", Plan.objects.visible_to(person)))
 
 
 def failure_get(person: User, pk: int) -> Failure:
     """Return a failure; raises NotFound for one that the person may not see."""
-    row: Failure = row_or_404(Failure.objects.visible_to(person).select_related("chassis", "plan"), pk, "failure")
+    row: Failure = row_or_404(failure_rows(person), pk, "failure")
     return row
 
 
@@ -178,6 +182,20 @@ def _desired(failure: Failure, spare: Device, ports: Mapping[int | None, HostPor
     if failure.device.missing_since is None and failure.device.host_port_id is not None:
         attachments[failure.device_id] = None
     return DesiredState(attachments=attachments)
+
+
+def replacement_proposal(*, person: User, failure: Failure, spare: int | None = None) -> Proposal:
+    """Return what the replacement of a failed device by a spare (id; None: the proposed one) would do."""
+    wanted = spare if spare is not None else failure.spare_id
+    chosen = next((one for one in spares_of(failure) if one.pk == wanted), None)
+    desired = desired_replacement(failure, chosen) if chosen is not None else DesiredState()
+    name = part_name(chosen) if chosen is not None else ""
+    return Proposal(
+        dangers=desired_dangers(person, desired),
+        target=target_of(failure, failure.device_name),
+        sentence=f"Replace {failure.device_name}, which has failed, by {name}.",
+        facts={"state": failure.state, "changes by id": desired.as_json()},
+    )
 
 
 def failure_problems(person: User, chassis_ids: Collection[int] | None) -> Iterator[Problem]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import F, Q, QuerySet
 from django.dispatch import receiver
 from django.utils import timezone
 
 from accounts.access import SITE_NAME, actor_name, require_composer
+from accounts.approvals.services import two_people
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, audited, target_of
 from accounts.models import Tenant, User
@@ -23,6 +24,7 @@ from fabric.failures.selectors import (
     desired_replacement,
     failure_cause,
     policy_choice,
+    replacement_proposal,
     serving_port,
     spares_of,
     suspect_devices,
@@ -33,6 +35,7 @@ from fabric.inventory.models import Chassis, Device, HostPort
 from fabric.leases.models import Lease, LeaseItem
 from fabric.leases.ownership import items_add, ownership_change, timeline_add
 from fabric.operations.models import Operation, Plan
+from fabric.operations.services import check_not_held
 from fabric.plans.services import plan_apply, plan_create
 from fabric.signals import inventory_changed, walk_mirrored
 
@@ -40,7 +43,9 @@ logger = logging.getLogger(__name__)
 State, End = Failure.State, Failure.End
 # A failure that a walk shows is acted upon when it has lasted so long: links train, and BMCs start again.
 CONFIRMED_AFTER: Final = timedelta(seconds=60)
+MAX_PAUSE: Final = timedelta(hours=1)  # between attempts of the site that are refused
 ORIGIN: Final = "failure"
+UNDECIDED: Final = (State.NOTICED, State.PROPOSED)
 NO_SPARE: Final = gettext_noop("No like device is free, well and permitted by the rules of its drawer.")
 OF_THE_HOST: Final = gettext_noop("Its host has failed: another device would not help.")
 
@@ -55,21 +60,36 @@ def failures_notice(*, chassis: Chassis, **kwargs: Any) -> None:
     if not rows:
         return
     busy = set(Operation.objects.open().filter(chassis=chassis).values_list("device", flat=True))
-    now = timezone.now()
     for device in rows:
         cause, failure = failure_cause(device), known.get(device.pk)
         if device.pk in busy or (failure is not None and failure.state == State.REPLACING):
             continue
         port = serving_port(device)
-        if failure is None and cause is not None and port is not None:
-            _begin(device, port, cause, now)
-        elif failure is not None and (port is None or port.pk != failure.host_port_id):
-            _end(failure, End.DETACHED)
-        elif failure is not None and cause is None:
-            _end(failure, End.RECOVERED)
+        if failure is not None and (end := _end_of(failure, device, port, cause)) is not None:
+            _end(failure, end)
+            failure = None
+        if cause is None or port is None:
+            continue
+        if failure is None:
+            _begin(device, port, cause)
+        elif failure.cause != cause:
+            if failure.cause == Failure.Cause.HOST:
+                failure.noticed_at = timezone.now()  # of the device, link or switch only now
+            failure.cause = cause
+            failure.save(update_fields=["cause", "noticed_at"])
+            _reconsider(Failure.objects.filter(pk=failure.pk))
 
 
-def _begin(device: Device, port: HostPort, cause: Failure.Cause, now: datetime) -> None:
+def _end_of(failure: Failure, device: Device, port: HostPort | None, cause: Failure.Cause | None) -> Failure.End | None:
+    """Return how a failure has ended; None where it lasts."""
+    if port is None or port.pk != failure.host_port_id:
+        return End.DETACHED
+    if device.tenant_id != failure.tenant_id:
+        return End.REASSIGNED
+    return End.RECOVERED if cause is None else None
+
+
+def _begin(device: Device, port: HostPort, cause: Failure.Cause) -> None:
     Failure.objects.create(
         chassis=device.chassis,
         device=device,
@@ -78,7 +98,7 @@ def _begin(device: Device, port: HostPort, cause: Failure.Cause, now: datetime) 
         cause=cause,
         device_name=part_name(device),
         host_name=port.host.name if port.host is not None else "",
-        noticed_at=now,
+        noticed_at=timezone.now(),
     )
 
 
@@ -87,10 +107,23 @@ def _end(failure: Failure, end: Failure.End) -> None:
     failure.save(update_fields=["state", "end", "ended_at"])
 
 
+def _reconsider(failures: QuerySet[Failure]) -> None:
+    """Have the policy decide again about open failures that it has kept, and try again what was refused."""
+    kept = failures.filter(state=State.KEPT, decided_by=None, decided_by_name=SITE_NAME, plan=None)
+    kept.exclude(cause=Failure.Cause.HOST).update(state=State.NOTICED, decided_by_name="", why="")
+    failures.filter(state__in=UNDECIDED).update(tried_at=None)
+
+
 def failures_process() -> None:
     """Act on failures that have lasted, and conclude replacements; a problem with one does not stop the others."""
-    lasting = Failure.objects.filter(state__in=(State.NOTICED, State.PROPOSED))
-    for failure in lasting.filter(noticed_at__lte=timezone.now() - CONFIRMED_AFTER).order_by("pk"):
+    for chassis in Chassis.objects.filter(failures__in=Failure.objects.reassigned()).distinct():
+        with transaction.atomic():
+            for locked in lock_chassis([chassis.pk]):
+                failures_notice(chassis=locked)
+    undecided = Failure.objects.filter(state__in=UNDECIDED)
+    # A walk has shown them after that time, too: of a BMC that does not answer nothing is known.
+    lasting = undecided.filter(chassis__inventory_at__gte=F("noticed_at") + CONFIRMED_AFTER)
+    for failure in lasting.order_by("pk"):
         _safely(_act, failure)
     replaced = Failure.objects.filter(state=State.REPLACING, plan__state__in=Plan.FINAL)
     for failure in replaced.order_by("pk"):
@@ -112,13 +145,26 @@ def _act(failure: Failure) -> None:
     choice = policy_choice(failure.tenant_id)
     if failure.cause == Failure.Cause.HOST or choice == FailurePolicy.Choice.KEEP:
         why = OF_THE_HOST if failure.cause == Failure.Cause.HOST else ""
-        Failure.objects.filter(pk=failure.pk).update(state=State.KEPT, why=why, decided_by_name=SITE_NAME)
+        # A person may have decided meanwhile.
+        undecided = Failure.objects.filter(pk=failure.pk, state__in=UNDECIDED)
+        undecided.update(state=State.KEPT, why=why, decided_by_name=SITE_NAME)
         return
     spares = spares_of(failure)
     if choice == FailurePolicy.Choice.REPLACE and spares:
-        failure_replace(person=None, failure=failure, spare=spares[0].pk)
+        if _is_due(failure):
+            Failure.objects.filter(pk=failure.pk).update(tried_at=timezone.now())
+            failure_replace(person=None, failure=failure, spare=spares[0].pk)
         return
     _propose(failure, spares[0] if spares else None)
+
+
+def _is_due(failure: Failure) -> bool:
+    """Return whether the site may try to replace a device: ever more rarely, for each refusal is in the audit log."""
+    tried = failure.tried_at
+    if tried is None:
+        return True
+    pause = min(max(tried - failure.noticed_at, CONFIRMED_AFTER), MAX_PAUSE)
+    return timezone.now() >= tried + pause
 
 
 def _propose(failure: Failure, spare: Device | None) -> None:
@@ -127,19 +173,21 @@ def _propose(failure: Failure, spare: Device | None) -> None:
         "" if spare else NO_SPARE
     ):
         return
-    failure.state, failure.spare, failure.spare_name = wanted, spare, part_name(spare) if spare else ""
-    failure.why = "" if spare else NO_SPARE
-    failure.save(update_fields=["state", "spare", "spare_name", "why"])
-    transaction.on_commit(lambda: inventory_changed.send(Chassis, chassis_id=failure.chassis_id), robust=True)
+    values = {"spare_name": part_name(spare) if spare else "", "why": "" if spare else NO_SPARE}
+    # A person may have decided meanwhile.
+    undecided = Failure.objects.filter(pk=failure.pk, state__in=UNDECIDED)
+    if undecided.update(state=wanted, spare=spare, **values):
+        transaction.on_commit(lambda: inventory_changed.send(Chassis, chassis_id=failure.chassis_id), robust=True)
 
 
+@two_people(replacement_proposal)
 def failure_replace(*, person: User | None, failure: Failure, spare: int | None = None) -> Failure:
     """Replace a failed device by a spare (id; None: the proposed one) in a plan that starts at once.
 
     `person` consents; None is the site itself, where the policy has the consent. A spare that nobody holds becomes the
     tenant's, in the lease that has the failed device, which goes back to the pool once it is replaced. Raises Conflict
-    where the failure has ended, is being replaced or the spare is no longer free, and as `plan_create` and `plan_apply`
-    do: nothing is changed then.
+    where the failure has ended, is being replaced, or the device or the spare has another holder by now, and as
+    `plan_create` and `plan_apply` do: nothing is changed then.
     """
     with audited(Action.FAILURE_REPLACE, actor=person, target=target_of(failure, failure.device_name)) as act:
         lock_tenants()
@@ -149,6 +197,8 @@ def failure_replace(*, person: User | None, failure: Failure, spare: int | None 
         wanted = spare if spare is not None else row.spare_id
         lock_parts(devices=[row.device_id, wanted], host_ports=[row.host_port_id])
         chosen = next((one for one in spares_of(row) if one.pk == wanted), None)
+        if person is None:
+            check_not_held([row.device])  # plans of the site itself would ignore that
         if chosen is None:
             raise Conflict(_("That device is no longer free for it. Reload, then choose another one."))
         row.from_pool = chosen.tenant_id is None and row.tenant is not None
@@ -200,6 +250,7 @@ def failure_policy_set(*, person: User, tenant: Tenant | None, choice: str) -> F
         act.before = {"choice": policy_choice(tenant.pk if tenant else None).value}
         values = {"choice": FailurePolicy.Choice(choice), "set_by_name": person.get_username()}
         row, _created = FailurePolicy.objects.update_or_create(tenant=tenant, defaults=values)
+        _reconsider(Failure.objects.open().filter(tenant=tenant))
         act.after = {"choice": row.choice}
     return row
 
@@ -211,10 +262,15 @@ def _lock(failure: Failure) -> Failure:
 
 
 def _check_open(person: User | None, failure: Failure) -> None:
+    """Raise Conflict where a failure waits for no decision, or the site (None) may no longer decide."""
     if person is not None:
         require_composer(person)
+    elif failure.state not in UNDECIDED or policy_choice(failure.tenant_id) != FailurePolicy.Choice.REPLACE:
+        raise Conflict(_("Somebody has decided otherwise meanwhile."))
     if failure.state in {State.ENDED, State.REPLACING}:
         raise Conflict(_("That has ended, or is being replaced already. Reload the page."))
+    if failure.device.tenant_id != failure.tenant_id:
+        raise Conflict(_("The device has another holder by now. Reload the page."))
 
 
 def _conclude(failure: Failure) -> None:

@@ -19,6 +19,7 @@ from fabric.failures.models import Failure, FailurePolicy
 from fabric.failures.selectors import failure_get, failure_rows, settable_policies, spares_of, tenant_get
 from fabric.history.views import ROWS_A_PAGE
 from fabric.inventory.labels import part_name
+from fabric.inventory.models import Device
 
 
 @require_GET
@@ -46,7 +47,12 @@ def failure(request: HttpRequest, pk: int) -> HttpResponse:
     row = failure_get(person, pk)
     may_act = person.may_compose and row.state not in {Failure.State.ENDED, Failure.State.REPLACING}
     spares = spares_of(row) if may_act and row.cause != Failure.Cause.HOST else []
-    context = {"row": row, "may_act": may_act, "spares": [(one.pk, part_name(one)) for one in spares]}
+    context = {
+        "row": row,
+        "may_act": may_act,
+        "spares": [(one.pk, part_name(one)) for one in spares],
+        "is_device_seen": Device.objects.visible_to(person).filter(pk=row.device_id).exists(),
+    }
     return render(request, "fabric/failures/failure.html", context)
 
 

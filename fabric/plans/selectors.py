@@ -48,6 +48,8 @@ ORIGIN_LABELS: Final = {
     "run": gettext_noop("for a run of a benchmark"),
     "recommend": gettext_noop("as recommended"),
     "compose": gettext_noop("on the topology at once"),
+    "failure": gettext_noop("for a device that failed"),
+    "firmware": gettext_noop("for an update of firmware"),
 }
 
 

@@ -11,6 +11,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from accounts.approvals.models import ApprovalPolicy, ApprovalRequest, Danger
+from accounts.approvals.services import approval_approve
 from accounts.audit.models import AuditEntry
 from accounts.models import Role, Tenant, User
 from core.errors import Conflict, Forbidden, NotFound
@@ -50,7 +52,7 @@ def failed(chassis: Chassis) -> Callable[..., Failure]:
 
 @pytest.fixture
 def member(tenant: Tenant, chassis: Chassis) -> User:
-    """A user of a tenant that has host port H1 and the GPU of slot 1."""
+    """A user of a tenant without grants."""
     user: User = User.objects.create_user("vera", role=Role.USER, tenant=tenant)
     return user
 
@@ -201,6 +203,69 @@ def test_by_policy_or_by_decision_it_is_kept(
     failure_policy_set(person=administrator, tenant=None, choice="keep")
     failures_process()
     assert (*state_of(failure), failure.decided_by_name) == (State.KEPT, "", "FalconWeb")
+    # A policy counts for open failures, too; what a person has decided stays.
+    failure_policy_set(person=administrator, tenant=None, choice="ask")
+    failures_process()
+    assert (*state_of(failure), failure.decided_by_name) == (State.PROPOSED, "", "")
+    failure_keep(person=administrator, failure=failure)
+    failure_policy_set(person=administrator, tenant=None, choice="replace")
+    failures_process()
+    assert (*state_of(failure), failure.decided_by_name) == (State.KEPT, "", "ada")
+
+
+def test_nothing_is_done_before_a_walk_has_shown_it_for_a_minute(
+    chassis: Chassis, failed: Callable[..., Failure]
+) -> None:
+    failure = failed(2)
+    Chassis.objects.update(inventory_at=timezone.now() - timedelta(minutes=2))  # the BMC has not answered since
+    failures_process()
+    assert state_of(failure) == (State.NOTICED, "")
+
+
+def test_a_device_that_fails_while_its_host_does_is_replaced_once_the_host_works_again(chassis: Chassis) -> None:
+    device, well = gpu(chassis, 1), last_walk(chassis)
+    inventory_apply(chassis=chassis, inventory=host_fails(well, device))
+    Failure.objects.update(noticed_at=timezone.now() - timedelta(minutes=2))
+    failures_process()
+    inventory_apply(chassis=chassis, inventory=device_fails(well, device))
+    failure = Failure.objects.open().get()
+    assert (failure.cause, *state_of(failure), failure.why) == (Cause.DEVICE, State.NOTICED, "", "")
+    assert failure.noticed_at > timezone.now() - timedelta(minutes=1)
+
+
+def test_who_gets_a_failed_device_decides_from_then_on(
+    chassis: Chassis, tenant: Tenant, member: User, failed: Callable[..., Failure]
+) -> None:
+    failure = failed(2)
+    failure_policy_set(person=member, tenant=tenant, choice="keep")
+    Device.objects.filter(pk=failure.device_id).update(tenant=Tenant.objects.create(name="Elsewhere"))
+    for decide in (failure_keep, failure_replace):
+        with pytest.raises(Conflict, match="another holder"):
+            decide(person=User.objects.create_superuser(decide.__name__), failure=failure)
+    failures_process()
+    assert state_of(failure) == (State.ENDED, End.REASSIGNED)
+    following = Failure.objects.open().get()
+    assert (following.device_id, str(following.tenant), following.state) == (
+        failure.device_id, "Elsewhere", State.NOTICED,
+    )  # fmt: skip
+
+
+def test_a_replacement_that_is_refused_is_tried_ever_more_rarely(
+    administrator: User, failed: Callable[..., Failure]
+) -> None:
+    failure = failed(2)
+    failure_policy_set(person=administrator, tenant=None, choice="replace")
+    Device.objects.filter(pk=failure.device_id).update(endpoint_uri="")
+
+    def refusals() -> int:
+        failures_process()
+        return AuditEntry.objects.filter(action="failure.replace", outcome="refused").count()
+
+    assert [refusals(), refusals()] == [1, 1]
+    assert state_of(failure) == (State.NOTICED, "")
+    assert failure.why
+    Failure.objects.update(tried_at=timezone.now() - timedelta(hours=1))
+    assert refusals() == 2
 
 
 # --- replacing ----------------------------------------------------------------------------------------------------
@@ -253,8 +318,8 @@ def test_consent_is_the_tenants_and_counts_once(
 ) -> None:
     stranger = User.objects.create_user("mallory", role=Role.USER, tenant=Tenant.objects.create(name="Elsewhere"))
     viewer = User.objects.create_user("vic", role=Role.VIEWER, tenant=member.tenant)
+    Device.objects.filter(pk=gpu(chassis, 1).pk).update(tenant=member.tenant)
     failure = failed(2)
-    Failure.objects.update(tenant=member.tenant)
     with pytest.raises(NotFound):
         failure_get(stranger, failure.pk)
     for person, status in ((stranger, 404), (viewer, 403)):
@@ -305,3 +370,19 @@ def test_the_api_lists_replaces_and_keeps(
     assert (answer.status_code, answer.json()["state"]) == (202, "replacing")
     assert client.get(f"/api/v1/plans/{answer.json()['plan_id']}/").json()["title"].startswith("Replace ")
     assert client.post(f"{address}replacement/", {}, content_type="application/json").status_code == 409
+
+
+def test_where_two_people_are_needed_a_replacement_waits_for_the_other_one(
+    chassis: Chassis, administrator: User, tenant: Tenant, client: Client, failed: Callable[..., Failure]
+) -> None:
+    Device.objects.filter(pk=gpu(chassis, 1).pk).update(tenant=tenant)
+    failure = failed(2)
+    failures_process()
+    ApprovalPolicy.objects.create(pk=1, dangers=[Danger.TENANT])
+    client.force_login(administrator)
+    answer = client.post(f"/api/v1/failures/{failure.pk}/replacement/", {}, content_type="application/json")
+    approval = ApprovalRequest.objects.get(pk=answer.json()["id"])
+    assert (answer.status_code, approval.state, *state_of(failure)) == (202, "waiting", State.PROPOSED, "")
+    approval_approve(by=User.objects.create_superuser("ben"), approval=approval)
+    assert state_of(failure) == (State.REPLACING, "")
+    assert failure.decided_by == administrator
