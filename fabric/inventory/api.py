@@ -114,6 +114,7 @@ class SlotViewSet(HardwareViewSet):
 class DeviceRowSerializer(OpenOperationSerializer):
     """A device: what it is, where it is, how its link runs, and which host port it is attached to (null: no host).
 
+    `other_host_port_ids` are further ones, of a device that its chassis has in several zones.
     `downgraded` says how the link runs below its capability; `operation_id` is an operation on it that has not ended.
     What begins with `pci_` is what the device says of itself on the bus, such as '0x10DE'.
     """
@@ -127,6 +128,7 @@ class DeviceRowSerializer(OpenOperationSerializer):
     downgraded = serializers.SerializerMethodField()
     host_port_id = LinkedId("host_port.pk")
     host_port_label = LinkedText("host_port.label")
+    other_host_port_ids = LinkedIds("other_host_ports")
     host_id = LinkedId("host_port.host.pk")
     host_name = LinkedText("host_port.host.name")
     tenant_id = LinkedId("tenant.pk")
@@ -145,8 +147,8 @@ class DeviceRowSerializer(OpenOperationSerializer):
             "pci_vendor_id", "pci_device_id", "pci_subsystem_vendor_id", "pci_subsystem_id", "pci_class_code",
             "memory_bytes", "capacity_bytes",
             "drawer_id", "drawer_name", "slot_id", "slot_number", "port_id", "link_status", "pcie_type",
-            "max_pcie_type", "lanes_in_use", "max_lanes", "downgraded", "host_port_id", "host_port_label", "host_id",
-            "host_name", "tenant_id", "tenant_name", "operation_id",
+            "max_pcie_type", "lanes_in_use", "max_lanes", "downgraded", "host_port_id", "host_port_label",
+            "other_host_port_ids", "host_id", "host_name", "tenant_id", "tenant_name", "operation_id",
         ]  # fmt: skip
 
     def get_downgraded(self, row: Device) -> str:
@@ -165,7 +167,10 @@ class DeviceViewSet(HardwareViewSet):
 
 
 class HostPortRowSerializer(HardwareSerializer):
-    """A host port, the host that is cabled to it, and the devices attached to it."""
+    """A host port, the host that is cabled to it, and the devices attached to it.
+
+    `other_device_ids` are those that are attached to another host port, too.
+    """
 
     drawer_id = LinkedId("drawer.pk")
     drawer_name = LinkedText("drawer.name")
@@ -176,12 +181,13 @@ class HostPortRowSerializer(HardwareSerializer):
     tenant_id = LinkedId("tenant.pk")
     tenant_name = LinkedText("tenant.name")
     device_ids = LinkedIds("devices")
+    other_device_ids = LinkedIds("other_devices")
 
     class Meta:
         model = HostPort
         fields = [
             *HARDWARE_FIELDS, "label", "number", "drawer_id", "drawer_name", "port_id", "link_status", "host_id",
-            "host_name", "tenant_id", "tenant_name", "device_ids",
+            "host_name", "tenant_id", "tenant_name", "device_ids", "other_device_ids",
         ]  # fmt: skip
 
 

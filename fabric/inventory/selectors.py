@@ -169,7 +169,11 @@ def device_rows(person: User, *, search: str = "", chassis: int | None = None) -
     `search` has the words of `fabric.inventory.device_filter`; raises Invalid for unknown ones.
     """
     rows = Device.objects.visible_to(person).select_related("chassis", "slot__drawer", "slot__port", "tenant")
-    rows = rows.prefetch_related(visible_prefetch("host_port", HostPort, person, "host"), _open_operations(person))
+    rows = rows.prefetch_related(
+        visible_prefetch("host_port", HostPort, person, "host"),
+        visible_prefetch("other_host_ports", HostPort, person),
+        _open_operations(person),
+    )
     if chassis is not None:
         rows = rows.filter(chassis=chassis)
     seen = Chassis.objects.visible_to(person).order_by()
@@ -192,7 +196,9 @@ def port_rows(person: User, *, search: str = "", chassis: int | None = None) -> 
 def host_port_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
     """Return host ports with their chassis, drawer, port, host and tenant, and with the devices attached to them."""
     rows = HostPort.objects.visible_to(person).select_related("chassis", "drawer", "port", "host", "tenant")
-    rows = rows.prefetch_related(visible_prefetch("devices", Device, person))
+    rows = rows.prefetch_related(
+        visible_prefetch("devices", Device, person), visible_prefetch("other_devices", Device, person)
+    )
     return _narrowed(rows, chassis, search, "label", "name", "host__name", "tenant__name", "chassis__name")
 
 

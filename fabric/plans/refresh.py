@@ -5,7 +5,7 @@ Each function raises BmcError where the BMC cannot be read; the database is unch
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -41,7 +41,7 @@ async def refresh_allocation(chassis: Chassis, desired: DesiredState) -> None:
     ports = await run_in_thread(lambda: list(Port.objects.filter(chassis=chassis, pk__in=desired.settings)))
     async with chassis_client(chassis, address) as bmc:
         held = await retry_while_unreachable(partial(read_zones, bmc, [row.uri for row in zones], dialect))
-        found = {member: uri for uri, zone in held.items() for member in zone.members}
+        found = [(member, uri) for uri, zone in held.items() for member in zone.members]
         for drawer in drawers:
             await retry_while_unreachable(partial(refresh_mode, bmc, drawer))
         for port in ports:
@@ -98,7 +98,7 @@ async def refresh_attachment(
     link = None if behind is None else await read_link(bmc, behind.uri)
     own = Device.objects.filter(pk=device.pk)
     await before_write()
-    await run_in_thread(mirror_attachments, own, chassis=device.chassis_id, zones={device.endpoint_uri: zone_uri})
+    await run_in_thread(mirror_attachments, own, chassis=device.chassis_id, zones=[(device.endpoint_uri, zone_uri)])
     if behind is not None and link is not None:
         values = _link_values(link) | (
             {} if link.configured_width is None else {"configured_width": link.configured_width}
@@ -106,15 +106,22 @@ async def refresh_attachment(
         await run_in_thread(Port.objects.filter(pk=behind.pk).update, **fit_columns(Port, values))
 
 
-def mirror_attachments(devices: QuerySet[Any], *, chassis: int, zones: Mapping[str, str]) -> None:
-    """Store the zones of these devices of a chassis: `zones` has the zone's URI of each endpoint that is in one."""
+def mirror_attachments(devices: QuerySet[Any], *, chassis: int, zones: Iterable[tuple[str, str]]) -> None:
+    """Store the zones of these devices of a chassis: `zones` has the URIs of endpoints and of zones that they are in.
+
+    Of a device in several zones the stored one stays.
+    """
     ports = dict(HostPort.objects.filter(chassis=chassis).values_list("uri", "pk"))
+    found: dict[str, list[int | None]] = {}
+    for endpoint, zone in zones:
+        if zone in ports:
+            found.setdefault(endpoint, []).append(ports[zone])
     with transaction.atomic():
         rows = list(lock_rows(devices))
         for row in rows:
-            found = ports.get(zones.get(row.endpoint_uri, ""))
-            if row.host_port_id != found:
-                Device.objects.filter(pk=row.pk).update(host_port=found)
+            at = found.get(row.endpoint_uri, [None])
+            if row.host_port_id not in at:
+                Device.objects.filter(pk=row.pk).update(host_port=at[0])
         attachments_record([row.pk for row in rows])
 
 

@@ -233,15 +233,12 @@ def test_a_device_that_fails_while_its_host_does_is_replaced_once_the_host_works
     assert failure.noticed_at > timezone.now() - timedelta(minutes=1)
 
 
-def test_who_gets_a_failed_device_decides_from_then_on(
-    chassis: Chassis, tenant: Tenant, member: User, failed: Callable[..., Failure]
-) -> None:
+def test_who_gets_a_failed_device_decides_from_then_on(administrator: User, failed: Callable[..., Failure]) -> None:
     failure = failed(2)
-    failure_policy_set(person=member, tenant=tenant, choice="keep")
     Device.objects.filter(pk=failure.device_id).update(tenant=Tenant.objects.create(name="Elsewhere"))
     for decide in (failure_keep, failure_replace):
         with pytest.raises(Conflict, match="another holder"):
-            decide(person=User.objects.create_superuser(decide.__name__), failure=failure)
+            decide(person=administrator, failure=failure)
     failures_process()
     assert state_of(failure) == (State.ENDED, End.REASSIGNED)
     following = Failure.objects.open().get()

@@ -295,6 +295,8 @@ def test_a_device_in_two_zones_is_shown_at_both_and_to_a_tenant_at_its_own(
     page = client.get(reverse("fabric:device", args=[row.pk])).content.decode()
     assert "(H1)" in page
     assert "(H2)" in page
+    assert client.get(f"/api/v1/devices/{row.pk}/").json()["other_host_port_ids"] == [other.pk]
+    assert client.get(f"/api/v1/host-ports/{other.pk}/").json()["other_device_ids"] == [row.pk]
     assert other.host is not None
     assert f'/devices/{row.pk}/"' in client.get(reverse("fabric:host", args=[other.host.pk])).content.decode()
     Device.objects.filter(pk=row.pk).update(tenant=member.tenant)
@@ -303,6 +305,7 @@ def test_a_device_in_two_zones_is_shown_at_both_and_to_a_tenant_at_its_own(
     assert own.status_code == 200
     assert other.host.name not in own.content.decode()
     assert "(H2)" not in own.content.decode()
+    assert client.get(f"/api/v1/devices/{row.pk}/").json()["other_host_port_ids"] == []
     inventory_apply(chassis=chassis, inventory=inventory)
     assert not row.other_host_ports.exists()
 
