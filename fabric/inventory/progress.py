@@ -32,7 +32,7 @@ def event_limit_record(*, chassis_id: int, sentence: str) -> None:
 
 def limits_of(chassis: Chassis) -> tuple[str, ...]:
     """Return what of a chassis is not read, in sentences."""
-    return tuple(one for one in (chassis.walk_limit, chassis.reading_limit, chassis.event_limit) if one)
+    return tuple(_(one) for one in (chassis.walk_limit, chassis.reading_limit, chassis.event_limit) if one)
 
 
 def walk_progress_label(chassis: Chassis) -> str:

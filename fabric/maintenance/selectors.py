@@ -27,6 +27,7 @@ from fabric.maintenance.models import FirmwareImage
 from fabric.operations.models import Plan
 from fabric.operations.rules import RESET_LABELS, reset_label
 from fabric.operations.services import DEVICE_HOLD_SOURCES
+from fabric.plans.rules import DesiredState
 
 PARTS_A_PAGE: Final = 50
 DRAIN_ORIGIN: Final = "firmware"
@@ -171,9 +172,12 @@ def update_service(part: ManagedPart) -> RedfishUpdateService | None:
     return service if service.simple_update_target or service.takes_pushes else None
 
 
-def drain_plans(part: ManagedPart) -> QuerySet[Plan]:
-    """Return the plans that detached the devices of a part for an update, newest first."""
-    return Plan.objects.filter(origin=DRAIN_ORIGIN, title=drain_title(part)).order_by("-created_at")
+def drain_plan(part: ManagedPart) -> Plan | None:
+    """Return the newest plan that detached devices of a part for an update; None where nothing of it is detached."""
+    plans = Plan.objects.filter(origin=DRAIN_ORIGIN, title=drain_title(part)).exclude(state=Plan.State.DRAFT)
+    plan = plans.order_by("-created_at").first()
+    drained = DesiredState.from_json(plan.wanted).attachments if plan is not None else ()
+    return plan if Device.objects.filter(pk__in=drained, missing_since=None, host_port=None).exists() else None
 
 
 def drain_title(part: ManagedPart) -> str:

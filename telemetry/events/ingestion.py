@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,8 +15,11 @@ from django.db.models import Q
 from django.urls import reverse
 from django.utils import timezone
 
+from core.language import gettext_noop
 from fabric.bmc.events import LogCursor, LogReadResult, parse_timestamp
 from fabric.bmc.types import RedfishEvent as Record
+from fabric.inventory.models import Chassis
+from fabric.inventory.progress import event_limit_record
 from fabric.inventory.selectors import ReadingOwner
 from telemetry.events import rules
 from telemetry.events.models import Event, EventSource, Position, event_key
@@ -24,10 +28,19 @@ from telemetry.events.selectors import announce_writer
 from telemetry.events.services import MAX_TEXT_LENGTH, event_record
 from telemetry.events.subjects import ChassisSubjects, tenants_at
 
+logger = logging.getLogger(__name__)
+
 # A BMC that starts without a clock reports old times until its clock is set.
 EARLIEST_TIME = datetime(2015, 1, 1, tzinfo=UTC)
 MAX_ALIKE = 1000  # events of one content and time, beyond which only their ids count: each is compared with all
 MAX_REPORTED = 50_000  # keys in memory: the longest log that is read at once, and more
+# New events of a chassis that are kept: as many as its logs may have at first, and so many a day of a BMC that sends
+# them for ever. Beyond that they are dropped, and a page and an event say so.
+MAX_STORED_AT_ONCE = 50_000
+MAX_STORED_A_DAY = 10_000
+TOO_MANY = gettext_noop(
+    "It sends more events than are kept of one chassis, 10,000 a day: some are dropped. Check what it reports."
+)
 # Events of a stream are recent; one that is older than this by both clocks is repeated, late.
 LATE = timedelta(minutes=2)
 
@@ -67,8 +80,7 @@ def stream_records_ingest(
     )
     last = next((record.stream_id for record in reversed(records) if record.stream_id), "")
     with transaction.atomic():
-        _lock_chassis(chassis_id)
-        kept = _ingest(chassis_id, records, owners, context)
+        kept = _ingest(_lock_chassis(chassis_id), records, owners, context)
         if last:
             moved = {"last_id": last[:100], "moved_at": now}
             Position.objects.update_or_create(chassis_id=chassis_id, uri=stream_uri, defaults=moved)
@@ -96,10 +108,10 @@ def log_records_ingest(
         now, rules.match_in_log, lambda one, before: log_time(one, ahead, now, before), reported=reported
     )
     with transaction.atomic():
-        _lock_chassis(chassis_id)
+        locked = _lock_chassis(chassis_id)
         if position is not None:
             _store_position(chassis_id, *position)
-        kept = _ingest(chassis_id, records, owners, context)
+        kept = _ingest(locked, records, owners, context)
     _add_reported(reported, context)
     return kept
 
@@ -178,10 +190,46 @@ def _site_time(record: Record, ahead: timedelta | None) -> datetime | None:
         return None
 
 
-def _lock_chassis(chassis_id: int) -> None:
-    """Lock a chassis for one writer: a worker may not have noticed yet that another one has claimed the chassis."""
+def _lock_chassis(chassis_id: int) -> Position:
+    """Lock a chassis for one writer: a worker may not have noticed yet that another one has claimed the chassis.
+
+    The row's `count` are the events that were stored lately: it falls by MAX_STORED_A_DAY, since `moved_at`.
+    """
     Position.objects.get_or_create(chassis_id=chassis_id, uri="")
-    Position.objects.select_for_update().get(chassis_id=chassis_id, uri="")
+    return Position.objects.select_for_update().get(chassis_id=chassis_id, uri="")
+
+
+def _within_limit(locked: Position, count: int, now: datetime) -> int:
+    """Return how many of so many new events are stored, and count them; reports that the others are dropped."""
+    before, a_day = locked.count, timedelta(days=1)
+    fallen = max(now - locked.moved_at, timedelta()) * MAX_STORED_A_DAY // a_day
+    left = max(0, before - fallen)
+    kept = min(count, MAX_STORED_AT_ONCE - left)
+    locked.count = left + kept
+    # Parts of an event count, too; a clock that was set back begins anew.
+    locked.moved_at = min(now, locked.moved_at + fallen * a_day / MAX_STORED_A_DAY) if left else now
+    locked.save(update_fields=["count", "moved_at"])
+    if kept < count:
+        _report_dropped(locked.chassis_id, now)
+    elif left <= MAX_STORED_AT_ONCE - MAX_STORED_A_DAY < before:
+        Chassis.objects.filter(pk=locked.chassis_id, event_limit=TOO_MANY).update(event_limit="")
+    return kept
+
+
+def _report_dropped(chassis_id: int, now: datetime) -> None:
+    event_limit_record(chassis_id=chassis_id, sentence=TOO_MANY)
+    reported = event_record(
+        source=EventSource.SITE,
+        message_id="FalconWeb.EventsDropped",
+        severity="Warning",
+        text=TOO_MANY,
+        at=now,
+        chassis_id=chassis_id,
+        key=f"dropped {now:%Y-%m-%d}",
+        link=reverse("fabric:chassis", args=[chassis_id]),
+    )
+    if reported is not None:
+        logger.warning("chassis %s: %s", chassis_id, TOO_MANY)
 
 
 @dataclass(frozen=True)
@@ -212,11 +260,12 @@ class _IngestContext:
 
 
 def _ingest(
-    chassis_id: int, records: Sequence[Record], owners: Mapping[str, ReadingOwner], context: _IngestContext
+    locked: Position, records: Sequence[Record], owners: Mapping[str, ReadingOwner], context: _IngestContext
 ) -> IngestResult:
     if not records:
         return IngestResult(0, 0)
     announce_writer()
+    chassis_id = locked.chassis_id
     now, find, oldest = context.now, context.find, context.oldest
     from_log = find is rules.match_in_log
     groups = _known_events(chassis_id, records)
@@ -247,6 +296,8 @@ def _ingest(
         context.found.add(row.key)
         if row.pk > 0:
             seen[row.pk] = record
+    if new:
+        del new[_within_limit(locked, len(new), now) :]
     events = _with_subjects(chassis_id, new, owners)
     Event.objects.bulk_create(events, batch_size=200)
     _update_known(seen, from_log=from_log)

@@ -80,6 +80,11 @@ SITE: dict[str, MessageText] = {
         _("The log of a BMC was cleared, or restarted, while this site was not connected."),
         _("Check whether this site or the BMC was unreachable at that time, and who may clear the log."),
     ),
+    "EventsDropped": (
+        WARNING,
+        _("A BMC sends more events than are kept of one chassis."),
+        _("Look for what repeats among its events, and mend that. The others are in the log of the BMC alone."),
+    ),
     "LinkWorse": (
         WARNING,
         _("A PCIe link is worse than before: down, narrower or slower than it can be, or with too many errors."),

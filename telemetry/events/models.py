@@ -152,7 +152,7 @@ class Position(models.Model):
     uri = models.CharField(max_length=400)  # of the log's entries, or of the stream
     entry_uri = models.CharField(max_length=400, blank=True)  # of a log: the newest entry that was read
     told = models.CharField(max_length=60, blank=True)  # its timestamp, as received
-    count = models.PositiveIntegerField(default=0)  # the number of entries
+    count = models.PositiveIntegerField(default=0)  # the number of entries; of no log (''): of events stored lately
     last_id = models.CharField(max_length=100, blank=True)  # of a stream: the id after which it is resumed
     moved_at = models.DateTimeField(default=timezone.now)
 

@@ -1,4 +1,7 @@
-"""What a BMC tells again is known by its time, message and arguments, and never gets today's time."""
+"""What a BMC tells again is known by its time, message and arguments, and never gets today's time.
+
+What it tells without end is bounded.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 
 from fabric.bmc.types import Inventory, RedfishEvent
 from fabric.inventory.models import Chassis
 from falconweb.testing.processes import SimulatorProcess
 from telemetry.events import ingestion
-from telemetry.events.models import Event
+from telemetry.events.ingestion import TOO_MANY
+from telemetry.events.models import Event, Position
 from telemetry.polling import event_listener
 from tests.telemetry.events.conftest import kept, listening_to, truth, wait_for_stream, wait_until_same
 from tests.waiting import wait_for
@@ -117,3 +122,27 @@ def test_a_log_that_was_numbered_anew_has_the_same_events(openbmc: Chassis) -> N
     assert read(openbmc, [record(8, at, entry="8")], None) == 1
     assert read(openbmc, [record(n, at, entry=str(n)) for n in range(11, 16)], set()) == 1
     assert Event.objects.count() == 5
+
+
+def test_of_events_without_end_so_many_a_day_are_kept_and_the_page_says_so(
+    openbmc: Chassis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "MAX_STORED_AT_ONCE", 5)
+    monkeypatch.setattr(ingestion, "MAX_STORED_A_DAY", 2)
+
+    def kept_of(count: int, *, days_later: int = 0) -> tuple[int, str]:
+        """Return how many of so many new events are kept, and what the page of the chassis says then."""
+        Position.objects.update(moved_at=F("moved_at") - timedelta(days=days_later))
+        begin = Event.objects.count()
+        at = timezone.now() - timedelta(hours=1)
+        new = stream(openbmc, [record(n, at, words=f"eth{begin}.{n}") for n in range(count)], set())
+        openbmc.refresh_from_db()
+        return new, openbmc.event_limit
+
+    assert kept_of(4) == (4, "")
+    assert [kept_of(4), kept_of(4)] == [(1, TOO_MANY), (0, TOO_MANY)]
+    assert Event.objects.filter(message="FalconWeb.EventsDropped").count() == 1
+    assert kept_of(4, days_later=1) == (2, TOO_MANY)
+    assert kept_of(1, days_later=2) == (1, "")
+    Position.objects.update(moved_at=timezone.now() + timedelta(days=9))  # a clock that was set back
+    assert kept_of(3) == (3, "")
