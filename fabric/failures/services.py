@@ -44,6 +44,7 @@ State, End = Failure.State, Failure.End
 # A failure that a walk shows is acted upon when it has lasted so long: links train, and BMCs start again.
 CONFIRMED_AFTER: Final = timedelta(seconds=60)
 MAX_PAUSE: Final = timedelta(hours=1)  # between attempts of the site that are refused
+MAX_ENDED: Final = 100  # of a device, that are kept
 ORIGIN: Final = "failure"
 UNDECIDED: Final = (State.NOTICED, State.PROPOSED)
 NO_SPARE: Final = gettext_noop("No like device is free, well and permitted by the rules of its drawer.")
@@ -105,6 +106,9 @@ def _begin(device: Device, port: HostPort, cause: Failure.Cause) -> None:
 def _end(failure: Failure, end: Failure.End) -> None:
     failure.state, failure.end, failure.ended_at = State.ENDED, end, timezone.now()
     failure.save(update_fields=["state", "end", "ended_at"])
+    # A link may come and go for months.
+    ended = Failure.objects.filter(device=failure.device_id, state=State.ENDED).order_by("-noticed_at", "-pk")
+    Failure.objects.filter(pk__in=[one.pk for one in ended[MAX_ENDED:]]).delete()
 
 
 def _reconsider(failures: QuerySet[Failure]) -> None:

@@ -17,6 +17,7 @@ from accounts.audit.models import AuditEntry
 from accounts.models import Role, Tenant, User
 from core.errors import Conflict, Forbidden, NotFound
 from fabric.bmc.types import Inventory
+from fabric.failures import services
 from fabric.failures.models import Failure, FailurePolicy
 from fabric.failures.selectors import failure_get, spares_of
 from fabric.failures.services import failure_keep, failure_policy_set, failure_replace, failures_process
@@ -134,6 +135,16 @@ def test_a_failure_of_what_a_device_depends_on_is_noticed_once_and_ends_when_it_
     assert (failure.cause, failure.host_name, state_of(failure)) == (cause, "node-a", (State.NOTICED, ""))
     inventory_apply(chassis=chassis, inventory=well)
     assert state_of(failure) == (State.ENDED, End.RECOVERED)
+
+
+def test_of_a_link_that_comes_and_goes_for_months_the_last_failures_are_kept(
+    chassis: Chassis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "MAX_ENDED", 2)
+    for _time in range(3):
+        found(chassis, devices={gpu(chassis, 1): CRITICAL})
+        found(chassis, devices={gpu(chassis, 1): {"health": "OK"}})
+    assert Failure.objects.count() == 2
 
 
 def test_a_device_that_is_attached_to_nothing_does_not_fail_a_composition(chassis: Chassis) -> None:
