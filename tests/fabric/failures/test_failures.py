@@ -210,7 +210,7 @@ def test_by_policy_or_by_decision_it_is_kept(
     client.post(f"/failures/{failure.pk}/keeping/")
     failures_process()
     assert (*state_of(failure), failure.decided_by_name) == (State.KEPT, "", "ada")
-    Failure.objects.update(state=State.NOTICED, decided_by_name="")
+    Failure.objects.update(state=State.NOTICED, decided_by=None, decided_by_name="")
     failure_policy_set(person=administrator, tenant=None, choice="keep")
     failures_process()
     assert (*state_of(failure), failure.decided_by_name) == (State.KEPT, "", "FalconWeb")
