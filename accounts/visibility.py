@@ -19,12 +19,12 @@ KINDS: Final = (
     gettext_noop("drawer"), gettext_noop("drift"), gettext_noop("entry"), gettext_noop("event"),
     gettext_noop("export"), gettext_noop("export run"), gettext_noop("failure"), gettext_noop("filter"),
     gettext_noop("host"), gettext_noop("host port"), gettext_noop("identity provider"), gettext_noop("lease"),
-    gettext_noop("link"), gettext_noop("operation"), gettext_noop("panel"), gettext_noop("passkey"),
-    gettext_noop("person"), gettext_noop("plan"), gettext_noop("policy"), gettext_noop("port"),
-    gettext_noop("record"), gettext_noop("refusals"), gettext_noop("route"), gettext_noop("rule"),
-    gettext_noop("run"), gettext_noop("service account"), gettext_noop("session"), gettext_noop("silence"),
-    gettext_noop("slot"), gettext_noop("sweep"), gettext_noop("tenant"), gettext_noop("token"),
-    gettext_noop("trace"), gettext_noop("view"),
+    gettext_noop("link"), gettext_noop("log"), gettext_noop("managed part"), gettext_noop("operation"),
+    gettext_noop("panel"), gettext_noop("part"), gettext_noop("passkey"), gettext_noop("person"),
+    gettext_noop("plan"), gettext_noop("policy"), gettext_noop("port"), gettext_noop("record"),
+    gettext_noop("refusals"), gettext_noop("route"), gettext_noop("rule"), gettext_noop("run"),
+    gettext_noop("service account"), gettext_noop("session"), gettext_noop("silence"), gettext_noop("slot"),
+    gettext_noop("sweep"), gettext_noop("tenant"), gettext_noop("token"), gettext_noop("trace"), gettext_noop("view"),
 )  # fmt: skip
 
 

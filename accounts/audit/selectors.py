@@ -29,6 +29,7 @@ PAGES = {
     "approval": "accounts:approval",
     "person": "accounts:person", "tenant": "fabric:tenant", "chassis": "fabric:chassis", "device": "fabric:device",
     "drawer": "fabric:drawer", "host": "fabric:host", "operation": "fabric:operation", "plan": "fabric:plan",
+    "failure": "fabric:failure", "managed part": "fabric:managed_part",
     "export": "exports:export", "export run": "exports:export_run",
 }  # fmt: skip
 
