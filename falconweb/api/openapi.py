@@ -109,6 +109,14 @@ PROBLEM_SCHEMA = {
         },
         "device_id": {"type": "integer", "description": "With `in_use`: the device that somebody uses on its host"},
         "holders": {"type": "string", "description": "With `in_use`: who uses it"},
+        "affected": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"device_id": {"type": "integer"}, "sentence": {"type": "string"}},
+            },
+            "description": "With `in_use`: the attached devices that a reset or an update may interrupt",
+        },
         "plan_id": {"type": "string", "format": "uuid", "description": "With 409: the plan that conflicts"},
         "lease_id": {"type": "integer", "description": "With 409: the lease that conflicts"},
         "found_fingerprint": {
