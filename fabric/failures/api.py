@@ -30,7 +30,7 @@ class FailureSerializer(serializers.ModelSerializer[Failure]):
     """An attached device that failed, or whose link, switch or host did; names are those of the time.
 
     `state` is `noticed`, `proposed` (a replacement waits for consent), `kept`, `replacing` or `ended`; `end` is
-    `recovered`, `replaced`, `detached` or `reassigned` (the device has another holder), '' while it lasts. `why` tells
+    `recovered`, `replaced`, `detached` or `reassigned` (the tenant of the device has changed), '' while it lasts. `why` tells
     why it is not replaced; `plan_id` is null where you may not see the plan.
     """
 

@@ -65,7 +65,7 @@ class Failure(models.Model):
         RECOVERED = "recovered", gettext_lazy("It works again")
         REPLACED = "replaced", gettext_lazy("Replaced")
         DETACHED = "detached", gettext_lazy("No longer attached there")
-        REASSIGNED = "reassigned", gettext_lazy("The device has another holder")
+        REASSIGNED = "reassigned", gettext_lazy("The tenant of the device has changed")
 
     class FailureQuerySet(TenantQuerySet):
         """A tenant sees those of devices that it held then."""
@@ -75,7 +75,7 @@ class Failure(models.Model):
             return self.exclude(state=Failure.State.ENDED)
 
         def reassigned(self) -> Self:
-            """Return the open ones whose device has another holder by now, who decides from then on."""
+            """Return the open ones whose device has another tenant by now, who decides from then on."""
             same = Q(tenant=F("device__tenant")) | Q(tenant=None, device__tenant=None)
             return self.open().exclude(Q(state=Failure.State.REPLACING) | same)
 

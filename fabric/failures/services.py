@@ -190,7 +190,7 @@ def failure_replace(*, person: User | None, failure: Failure, spare: int | None 
 
     `person` consents; None is the site itself, where the policy has the consent. A spare that nobody holds becomes the
     tenant's, in the lease that has the failed device, which goes back to the pool once it is replaced. Raises Conflict
-    where the failure has ended, is being replaced, or the device or the spare has another holder by now, and as
+    where the failure has ended, is being replaced, the device has another tenant by now or the spare is taken, and as
     `plan_create` and `plan_apply` do: nothing is changed then.
     """
     with audited(Action.FAILURE_REPLACE, actor=person, target=target_of(failure, failure.device_name)) as act:
@@ -274,7 +274,7 @@ def _check_open(person: User | None, failure: Failure) -> None:
     if failure.state in {State.ENDED, State.REPLACING}:
         raise Conflict(_("That has ended, or is being replaced already. Reload the page."))
     if failure.device.tenant_id != failure.tenant_id:
-        raise Conflict(_("The device has another holder by now. Reload the page."))
+        raise Conflict(_("The tenant of the device has changed. Reload the page."))
 
 
 def _conclude(failure: Failure) -> None:

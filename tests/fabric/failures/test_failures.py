@@ -248,7 +248,7 @@ def test_who_gets_a_failed_device_decides_from_then_on(administrator: User, fail
     failure = failed(2)
     Device.objects.filter(pk=failure.device_id).update(tenant=Tenant.objects.create(name="Elsewhere"))
     for decide in (failure_keep, failure_replace):
-        with pytest.raises(Conflict, match="another holder"):
+        with pytest.raises(Conflict, match="tenant of the device has changed"):
             decide(person=administrator, failure=failure)
     failures_process()
     assert state_of(failure) == (State.ENDED, End.REASSIGNED)

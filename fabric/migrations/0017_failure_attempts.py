@@ -18,6 +18,6 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='failure',
             name='end',
-            field=models.CharField(blank=True, choices=[('recovered', 'It works again'), ('replaced', 'Replaced'), ('detached', 'No longer attached there'), ('reassigned', 'The device has another holder')], max_length=10),
+            field=models.CharField(blank=True, choices=[('recovered', 'It works again'), ('replaced', 'Replaced'), ('detached', 'No longer attached there'), ('reassigned', 'The tenant of the device has changed')], max_length=10),
         ),
     ]
