@@ -30,8 +30,8 @@ class FailureSerializer(serializers.ModelSerializer[Failure]):
     """An attached device that failed, or whose link, switch or host did; names are those of the time.
 
     `state` is `noticed`, `proposed` (a replacement waits for consent), `kept`, `replacing` or `ended`; `end` is
-    `recovered`, `replaced`, `detached` or `reassigned` (the tenant of the device has changed), '' while it lasts. `why` tells
-    why it is not replaced; `plan_id` is null where you may not see the plan.
+    `recovered`, `replaced`, `detached` or `reassigned` (the tenant of the device has changed), '' while it lasts. `why`
+    tells why it is not replaced; `plan_id` is null where you may not see the plan.
     """
 
     plan_id = serializers.UUIDField(source="plan.pk", read_only=True, allow_null=True)
