@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TypeVar
 
-import msgspec
-
-from core.text import natural_key
-from fabric.bmc import components, hardware, sensors
 from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import ROOT_URI, WALK_SECONDS, Crawl, CrawledResource
 from fabric.bmc.dialects import DialectProbe, probe_dialect
 from fabric.bmc.gaps import GapKind, ProfileGap
-from fabric.bmc.hardware import common_properties
 from fabric.bmc.interoperability import (
     FABRIC_PROFILE,
     InteropProfile,
@@ -25,40 +16,11 @@ from fabric.bmc.interoperability import (
     fabric_profile,
     profile_gaps,
 )
-from fabric.bmc.managed_parts import read_managed_parts
-from fabric.bmc.oem import OEM_READERS, oem_devices
-from fabric.bmc.relations import ResourceRelations, zone_endpoints
-from fabric.bmc.types import (
-    Dialect,
-    Inventory,
-    ProblemKind,
-    RedfishConnection,
-    RedfishEndpoint,
-    RedfishLogService,
-    RedfishResource,
-    RedfishResourceBlock,
-    RedfishService,
-    RedfishSlot,
-    RedfishVirtualSwitch,
-    RedfishZone,
-)
-from fabric.bmc.update_service import read_update_service
-from fabric.bmc.values import (
-    JsonObject,
-    boolean,
-    integer,
-    link,
-    links,
-    mapping,
-    named_texts,
-    normalize_uri,
-    objects,
-    text,
-    texts,
-)
+from fabric.bmc.oem import OEM_READERS
+from fabric.bmc.typed_inventory import build_inventory
+from fabric.bmc.types import Dialect, Inventory, ProblemKind
+from fabric.bmc.values import links
 from fabric.bmc.walk_turns import MemoryShare, WalkPace, WalkTurns
-
-AnyResource = TypeVar("AnyResource", bound=RedfishResource)
 
 # Of turns, of a walk that replaces an inventory, or has no other one after it, s.
 WHOLE_WALK_SECONDS = 900.0
@@ -278,221 +240,3 @@ def _gaps(
     if profile.name != FABRIC_PROFILE or probe.dialect is not Dialect.NONE or not probe.known:
         return gaps
     return (*gaps, ProfileGap(purpose="Composing", kind=GapKind.WAY, reason=probe.reason))
-
-
-def build_inventory(crawl: Crawl, probe: DialectProbe, gaps: tuple[ProfileGap, ...] | None = None) -> Inventory:
-    """Return the typed inventory of a walk."""
-    templates = creation_templates(crawl.found.values())
-    found = {uri: each for uri, each in crawl.found.items() if uri not in templates}
-    relations = ResourceRelations(found)
-
-    def all_of(kind: str, read: Callable[[CrawledResource], AnyResource]) -> tuple[AnyResource, ...]:
-        return sort_by_uri(read(each) for each in found.values() if each.kind == kind)
-
-    slots = read_slots(found.values(), relations)
-    slot_of = {slot.device_uri: slot.uri for slot in slots if slot.device_uri}
-    with_slots = frozenset(slot.chassis_uri for slot in slots)
-    chassis = [each for each in found.values() if each.kind == "Chassis"]
-    drawers = {each.uri for each in chassis if hardware.is_drawer(each, with_slots)}
-    bridges: defaultdict[str, list[CrawledResource]] = defaultdict(list)
-    for each in found.values():
-        if each.kind == "VirtualPCI2PCIBridge":
-            bridges[each.uri.rpartition("/")[0]].append(each)
-    return Inventory(
-        service=read_service(found),
-        dialect=probe.dialect,
-        dialect_reason=probe.reason,
-        dialect_known=probe.known,
-        chassis=sort_by_uri(hardware.read_chassis(each) for each in chassis if each.uri not in drawers),
-        drawers=sort_by_uri(hardware.read_drawer(each) for each in chassis if each.uri in drawers),
-        slots=slots,
-        devices=sort_by_uri(
-            [
-                *(
-                    hardware.read_device(each, relations, slot_of.get(each.uri, ""))
-                    for each in found.values()
-                    if each.kind == "PCIeDevice" and hardware.is_present(each)
-                ),
-                *oem_devices(found),
-            ]
-        ),
-        functions=all_of("PCIeFunction", lambda each: hardware.read_function(each, relations)),
-        switches=all_of("Switch", hardware.read_switch),
-        ports=all_of("Port", lambda each: hardware.read_port(each, relations)),
-        port_metrics=all_of("PortMetrics", lambda each: hardware.read_port_metrics(each, relations)),
-        zones=all_of("Zone", read_zone),
-        endpoints=all_of("Endpoint", lambda each: read_endpoint(each, relations)),
-        connections=all_of("Connection", read_connection),
-        virtual_switches=all_of("VirtualCXLSwitch", lambda each: read_virtual_switch(each, bridges)),
-        resource_blocks=all_of("ResourceBlock", lambda each: read_resource_block(each, relations)),
-        systems=all_of("ComputerSystem", lambda each: hardware.read_system(each, relations)),
-        sensors=sort_by_uri(
-            sensors.mark_copies(
-                sensors.read_sensors(found.values()),
-                {each.uri: link(each.body, "Links", "ContainedBy") for each in chassis},
-            )
-        ),
-        fans=sort_by_uri(sensors.read_fans(found.values())),
-        components=sort_by_uri(components.read_components(found, relations)),
-        metrics=sort_by_uri(components.read_metrics(found)),
-        log_services=all_of("LogService", read_log_service),
-        managed_parts=sort_by_uri(read_managed_parts(found, relations, drawers)),
-        update_service=next(
-            (read_update_service(each.body, each.uri) for each in found.values() if each.kind == "UpdateService"), None
-        ),
-        gaps=gaps,
-        problems=tuple(sorted(crawl.problems.values(), key=lambda problem: natural_key(problem.uri))),
-    )
-
-
-def creation_templates(found: Iterable[CrawledResource]) -> set[str]:
-    """Return the URIs of what only says how a system, or another member of a collection, is created."""
-    return {
-        uri
-        for each in found
-        for capability in objects(each.body, "@Redfish.CollectionCapabilities", "Capabilities")
-        for uri in links(capability, "CapabilitiesObject")
-    }
-
-
-def sort_by_uri(resources: Iterable[AnyResource]) -> tuple[AnyResource, ...]:
-    """Return resources in order of URI, numbers inside it as numbers."""
-    return tuple(sorted(resources, key=lambda resource: natural_key(resource.uri)))
-
-
-def read_slots(found: Iterable[CrawledResource], relations: ResourceRelations) -> tuple[RedfishSlot, ...]:
-    """Return every slot once: as described by its PCIeDevice, else from the deprecated PCIeSlots."""
-    everything = list(found)
-    slots = [
-        hardware.read_slot(each, relations) for each in everything if each.kind == "PCIeDevice" and "Slot" in each.body
-    ]
-    devices = {slot.uri.removesuffix("#/Slot") for slot in slots}
-    described: dict[tuple[str, int], list[str]] = defaultdict(list)
-    for slot in slots:
-        described[slot.chassis_uri, slot.number].append(slot.name)
-    for each in everything:
-        if each.kind == "PCIeSlots":
-            for index, member in enumerate(objects(each.body, "Slots")):
-                slot = hardware.read_legacy_slot(each, index, member, relations)
-                named = described.get((slot.chassis_uri, slot.number), ())
-                if slot.device_uri not in devices and all(are_other_places(slot.name, name) for name in named):
-                    slots.append(slot)
-    # A number that two slots of a chassis share names neither: their labels do.
-    count = Counter((slot.chassis_uri, slot.number) for slot in slots)
-    return sort_by_uri(
-        slot if count[slot.chassis_uri, slot.number] == 1 else msgspec.structs.replace(slot, number=0) for slot in slots
-    )
-
-
-def are_other_places(one: str, other: str) -> bool:
-    """Return whether two labels of one form have different numbers, as 'D1-S1' and 'D2-S1'."""
-    (form, numbers), (other_form, other_numbers) = _split_label(one), _split_label(other)
-    return form == other_form and numbers != other_numbers
-
-
-def _split_label(label: str) -> tuple[str, list[str]]:
-    folded = label.casefold()
-    return re.sub(r"\d+", "0", folded), [digits.lstrip("0") for digits in re.findall(r"\d+", folded)]
-
-
-def read_zone(found: CrawledResource) -> RedfishZone:
-    """Return a zone."""
-    return RedfishZone(
-        **common_properties(found.uri, found.body),
-        fabric_uri=found.uri.rpartition("/Zones/")[0],
-        zone_type=text(found.body, "ZoneType"),
-        etag=found.etag,
-        endpoint_uris=zone_endpoints(found.body),
-    )
-
-
-def read_endpoint(found: CrawledResource, relations: ResourceRelations) -> RedfishEndpoint:
-    """Return an endpoint with its entities, ports and zones."""
-    entities = objects(found.body, "ConnectedEntities")
-    host = next((entity for entity in entities if relations.is_host_end(entity)), None)
-    first: JsonObject = host or (entities[0] if entities else {})
-    return RedfishEndpoint(
-        **common_properties(found.uri, found.body),
-        fabric_uri=found.uri.rpartition("/Endpoints/")[0],
-        etag=found.etag,
-        protocol=text(found.body, "EndpointProtocol"),
-        role="Initiator" if host is not None else text(first, "EntityRole"),
-        entity_type=text(first, "EntityType"),
-        entity_uris=tuple(uri for entity in entities if (uri := link(entity, "EntityLink"))),
-        port_uris=relations.ports_of_endpoint[found.uri],
-        zone_uris=relations.zones_of[found.uri],
-    )
-
-
-def read_connection(found: CrawledResource) -> RedfishConnection:
-    """Return a connection of a fabric."""
-    return RedfishConnection(
-        **common_properties(found.uri, found.body),
-        fabric_uri=found.uri.rpartition("/Connections/")[0],
-        connection_type=text(found.body, "ConnectionType"),
-        initiator_uris=links(found.body, "Links", "InitiatorEndpoints"),
-        target_uris=links(found.body, "Links", "TargetEndpoints"),
-    )
-
-
-def read_virtual_switch(
-    each: CrawledResource, bridges: Mapping[str, Iterable[CrawledResource]]
-) -> RedfishVirtualSwitch:
-    """Return a virtual CXL switch with the ports at its bridges, which are given by their collection."""
-    bridges_uri = link(each.body, "VPPBs")
-    found = sorted(bridges.get(bridges_uri, ()), key=lambda one: natural_key(one.uri))
-    ports = (link(one.body, "Links", "Port") for one in found)
-    return RedfishVirtualSwitch(
-        **common_properties(each.uri, each.body),
-        port_uri=link(each.body, "Links", "Port"),
-        bridges_uri=bridges_uri,
-        endpoint_uris=links(each.body, "Links", "Endpoints"),
-        bound_uris=tuple(dict.fromkeys(port for port in ports if port)),
-    )
-
-
-def read_resource_block(found: CrawledResource, relations: ResourceRelations) -> RedfishResourceBlock:
-    """Return a resource block."""
-    return RedfishResourceBlock(
-        **common_properties(found.uri, found.body),
-        block_types=texts(found.body, "ResourceBlockType"),
-        composition_state=text(found.body, "CompositionStatus", "CompositionState"),
-        system_uris=links(found.body, "Links", "ComputerSystems"),
-        own_system_uris=links(found.body, "ComputerSystems"),
-        zone_uris=links(found.body, "Links", "Zones"),
-        device_uris=relations.devices_in[found.uri],
-    )
-
-
-def read_log_service(found: CrawledResource) -> RedfishLogService:
-    """Return a log service."""
-    return RedfishLogService(
-        **common_properties(found.uri, found.body),
-        parent_uri=found.uri.rpartition("/LogServices/")[0],
-        entries_uri=link(found.body, "Entries"),
-        overwrite_policy=text(found.body, "OverWritePolicy"),
-        max_records=integer(found.body, "MaxNumberOfRecords"),
-    )
-
-
-def read_service(found: dict[str, CrawledResource]) -> RedfishService:
-    """Return the identity and features of a service, from the service root, the first manager and the services."""
-    root = found["/redfish/v1"].body
-    managers = (each for each in found.values() if each.kind == "Manager")
-    first = min(managers, key=lambda each: natural_key(each.uri), default=None)
-    manager: JsonObject = first.body if first is not None else {}
-    features = mapping(root, "ProtocolFeaturesSupported")
-    expand = mapping(features, "ExpandQuery")
-    streams = [text(each.body, "ServerSentEventUri") for each in found.values() if each.kind == "EventService"]
-    return RedfishService(
-        **named_texts(root, "Name", "Vendor", "Product", "RedfishVersion", "UUID"),
-        firmware_version=text(manager, "FirmwareVersion"),
-        manager_model=text(manager, "Model"),
-        expand=expand.get("NoLinks") is True or expand.get("ExpandAll") is True,
-        select=boolean(features, "SelectQuery") is True,
-        filter=boolean(features, "FilterQuery") is True,
-        event_stream_uri=next((stream for stream in streams if stream), ""),
-        metric_report_uris=tuple(
-            sorted((normalize_uri(each.uri) for each in found.values() if each.kind == "MetricReport"), key=natural_key)
-        ),
-    )

@@ -16,7 +16,6 @@ from fabric.bmc.types import (
     RedfishFunction,
     RedfishPort,
     RedfishPortMetrics,
-    RedfishSlot,
     RedfishSwitch,
     RedfishSystem,
 )
@@ -135,51 +134,6 @@ def drawer_mode(body: JsonObject) -> tuple[DrawerMode, tuple[DrawerMode, ...]]:
 def parse_drawer_mode(name: object) -> DrawerMode:
     """Return the mode of a name, UNKNOWN for any other value."""
     return next((mode for mode in DrawerMode if mode.value == name), DrawerMode.UNKNOWN)
-
-
-def read_slot(found: CrawledResource, relations: ResourceRelations) -> RedfishSlot:
-    """Return the slot that a PCIeDevice describes, with the device in it unless it is absent."""
-    slot = mapping(found.body, "Slot")
-    occupied = is_present(found)
-    return RedfishSlot(
-        uri=f"{found.uri}#/Slot",
-        name=physical_location(slot) or text(found.body, "Name") or found.uri.rsplit("/", 1)[-1],
-        id=common_properties(found.uri, found.body)["id"],
-        state=text(found.body, "Status", "State"),
-        health=text(found.body, "Status", "Health"),
-        chassis_uri=chassis_of(found),
-        number=position_number(found),
-        **_slot(slot),
-        occupied=occupied,
-        device_uri=found.uri if occupied else "",
-        port_uri=relations.port_of(found.uri) or relations.port_labelled(physical_location(slot)),
-    )
-
-
-def read_legacy_slot(found: CrawledResource, index: int, slot: JsonObject, relations: ResourceRelations) -> RedfishSlot:
-    """Return one member of the deprecated PCIeSlots."""
-    devices = links(slot, "Links", "PCIeDevice")
-    label = physical_location(slot)
-    number_of = trailing_number(label)
-    named = common_properties(f"{found.uri}#/Slots/{index}", slot)
-    named["name"] = label or f"Slot {index + 1}"
-    return RedfishSlot(
-        **named,
-        chassis_uri=found.uri.rsplit("/", 1)[0],
-        number=index + 1 if number_of is None else number_of,
-        **_slot(slot),
-        occupied=bool(devices),
-        device_uri=devices[0] if devices else "",
-        port_uri=(relations.port_of(devices[0]) if devices else "") or relations.port_labelled(label),
-    )
-
-
-def _slot(slot: JsonObject) -> dict[str, Any]:
-    return {
-        **named_texts(slot, "SlotType", "PCIeType"),
-        "lanes": integer(slot, "Lanes"),
-        "hot_pluggable": boolean(slot, "HotPluggable"),
-    }
 
 
 def is_present(found: CrawledResource) -> bool:

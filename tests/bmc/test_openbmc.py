@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.discovery import are_other_places, discover
+from fabric.bmc.discovery import discover
 from fabric.bmc.readings import ResourcePlan, expected_properties, plan_readings
+from fabric.bmc.slots import are_other_places
 from fabric.bmc.types import Inventory
 from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned
