@@ -33,6 +33,7 @@ from fabric.bmc.values import (
     NON_INVENTORY_SEGMENTS,
     JsonObject,
     declared_type,
+    is_bounded,
     is_expandable,
     iter_links,
     links,
@@ -46,8 +47,6 @@ from fabric.bmc.walk_turns import LARGE_WALK, MemoryShare, WalkPace, WalkTurns
 ROOT_URI = "/redfish/v1"
 MAX_RESOURCES = 50_000
 MAX_PROBLEMS = 1000
-MAX_URI_LENGTH = 2000
-MAX_URI_STEPS = 50
 # Memory of a value or name beside its bytes; a walk is bounded by that of all its resources (WalkTurns.grant).
 VALUE_BYTES = 100
 WALK_SECONDS = 60.0  # of turns, after which a walk returns with what it has; the next call goes on
@@ -340,7 +339,9 @@ class Crawl:
 
     def _keep_member(self, collection: str, member: dict[str, Any], lister: str) -> None:
         uri = normalize_uri(member["@odata.id"])
-        if uri != collection and uri not in self.found and self._allowed(uri) and not self._is_full():
+        # One that is not so is a problem of the collection, among whose links it is too.
+        is_good = is_bounded(uri) and "/.." not in unquote(uri) and self._allowed(uri)
+        if is_good and uri != collection and uri not in self.found and not self._is_full():
             self._known.add(uri)
             self._pending.discard(uri)
             self._keep(uri, member, text(member, "@odata.etag"), lister)
@@ -353,7 +354,7 @@ class Crawl:
         uri = normalize_uri(target)
         if not uri or uri in self._known:
             return
-        if len(uri) > MAX_URI_LENGTH or uri.count("/") > MAX_URI_STEPS:
+        if not is_bounded(uri):
             self._add_problem(uri[:80], ProblemKind.MALFORMED, f"{referrer} has a link that is too long.", referrer)
             return
         if not uri.startswith("/") or uri.startswith("//"):

@@ -300,7 +300,7 @@ def read_system(found: CrawledResource, relations: ResourceRelations) -> Redfish
         processor_summary=text(body, "ProcessorSummary", "Model"),
         processor_count=integer(body, "ProcessorSummary", "Count"),
         memory_gib=number(body, "MemorySummary", "TotalSystemMemoryGiB"),
-        local_gpu_count=relations.gpus_below(found.uri),
+        local_gpu_count=relations.gpus_below[found.uri],
         bios_version=text(body, "BiosVersion"),
         endpoint_uris=links(body, "Links", "Endpoints"),
         block_uris=links(body, "Links", "ResourceBlocks"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import islice
 
 from core.text import natural_key
 from fabric.bmc.crawl import CrawledResource
@@ -11,6 +13,8 @@ from fabric.bmc.values import JsonObject, link, links, objects, paths_above, tex
 
 # The links of a resource block, and where each target may link to a resource of a PCIe device in turn.
 BLOCK_PARTS = ("Processors", "Drives", "NetworkInterfaces", "EthernetInterfaces", "Storage", "SimpleStorage", "Memory")
+# Of devices to the ports of their endpoints, and to their blocks: a few links that many resources share make millions.
+MAX_RELATIONS = 500_000
 # Types of an endpoint's entity at the host's end of a path.
 HOST_ENTITIES = frozenset({"RootComplex", "StorageInitiator"})
 # Kinds of resources that represent a PCIe device.
@@ -46,21 +50,32 @@ class ResourceRelations:
         self._zones_of: dict[str, set[str]] = defaultdict(set)
         self._blocks_of: dict[str, set[str]] = defaultdict(set)  # by device
         self._devices_in: dict[str, set[str]] = defaultdict(set)  # by block
+        self._device_behind: dict[str, str] = {}  # entities of endpoints
         for each in found.values():
             self._add_device_links(each)
         for each in found.values():
             self._add_fabric_links(each)
+        for device, block in islice(self._devices_in_blocks(), MAX_RELATIONS):
+            self._blocks_of[device].add(block)
+            self._devices_in[block].add(device)
         for endpoint, ports in self._ports_of_endpoint.items():
             for port in ports:
                 self._endpoints_at[port].add(endpoint)
         self._port_of: dict[str, str] = {}
-        for device, endpoints in self._endpoints_of.items():
-            for endpoint in endpoints:
-                for port in self._ports_of_endpoint[endpoint]:
-                    self._devices_at[port].add(device)
+        behind = (
+            (device, port)
+            for device, endpoints in self._endpoints_of.items()
+            for endpoint in endpoints
+            for port in self._ports_of_endpoint.get(endpoint, ())
+        )
+        for device, port in islice(behind, MAX_RELATIONS):
+            self._devices_at[port].add(device)
+        closest: dict[str, tuple[bool, ...]] = {}
         for port, devices in self._devices_at.items():
+            closeness = self._closeness(port)
             for device in devices:
-                self._prefer_switch_port(device, port)
+                if closeness > closest.get(device, ()):
+                    closest[device], self._port_of[device] = closeness, port
         self.endpoints_of = _in_order(self._endpoints_of)  # by device
         self.endpoints_at = _in_order(self._endpoints_at)  # by port
         self.devices_at = _in_order(self._devices_at)  # by port
@@ -124,8 +139,6 @@ class ResourceRelations:
                 self._zones_of[endpoint].add(each.uri)
         elif each.kind == "Port":
             self._add_port_links(each)
-        elif each.kind == "ResourceBlock":
-            self._add_block_links(each)
         device = self._device_of.get(each.uri)
         if device:
             self._endpoints_of[device].update(links(each.body, "Links", "Endpoints"))
@@ -149,34 +162,32 @@ class ResourceRelations:
             if self.is_kind(device, "PCIeDevice"):
                 self._devices_at[each.uri].add(device)
 
-    def _add_block_links(self, each: CrawledResource) -> None:
-        """Assign a block to the devices whose processors, drives or adapters it has."""
-        for name in BLOCK_PARTS:
-            for part in links(each.body, name):
-                uris = [part]
-                if part in self._found:
-                    # A network interface is a view of an adapter, a storage subsystem one of its drives.
-                    body = self._found[part].body
-                    uris += [*links(body, "Links", "NetworkAdapter"), *links(body, "Drives")]
-                for device in {self._device_of[uri] for uri in uris if uri in self._device_of}:
-                    self._blocks_of[device].add(each.uri)
-                    self._devices_in[each.uri].add(device)
+    def _devices_in_blocks(self) -> Iterator[tuple[str, str]]:
+        """Yield the devices whose processors, drives or adapters a block has, with the block."""
+        blocks = (each for each in self._found.values() if each.kind == "ResourceBlock")
+        for block, part in (
+            (each.uri, part) for each in blocks for name in BLOCK_PARTS for part in links(each.body, name)
+        ):
+            # A network interface is a view of an adapter, a storage subsystem one of its drives.
+            body: JsonObject = self._found[part].body if part in self._found else {}
+            for uri in (part, *links(body, "Links", "NetworkAdapter"), *links(body, "Drives")):
+                if uri in self._device_of:
+                    yield self._device_of[uri], block
 
     def _assign_endpoint(self, endpoint: str, entity: str) -> None:
         """Assign an endpoint to the device that its entity is, is a part of, or links; a chassis to its only device."""
-        device = next((self._device_of[uri] for uri in paths_above(entity) if uri in self._device_of), "")
-        if not device and entity in self._found:
-            inside = set(self._devices_named_by(self._found[entity])) & self._device_of.keys()
-            inside |= self._devices_inside.get(entity, set())
-            devices = {self._device_of[uri] for uri in inside}
-            device = devices.pop() if len(devices) == 1 else ""
-        if device:
+        if entity not in self._device_behind:
+            self._device_behind[entity] = self._find_device_behind(entity)
+        if device := self._device_behind[entity]:
             self._endpoints_of[device].add(endpoint)
 
-    def _prefer_switch_port(self, device: str, port: str) -> None:
-        current = self._port_of.get(device)
-        if current is None or self._closeness(port) > self._closeness(current):
-            self._port_of[device] = port
+    def _find_device_behind(self, entity: str) -> str:
+        device = next((self._device_of[uri] for uri in paths_above(entity) if uri in self._device_of), "")
+        if device or entity not in self._found:
+            return device
+        inside = (*self._devices_named_by(self._found[entity]), *self._devices_inside.get(entity, ()))
+        devices = {self._device_of[uri] for uri in inside if uri in self._device_of}
+        return devices.pop() if len(devices) == 1 else ""
 
     def _closeness(self, port: str) -> tuple[bool, bool]:
         """Return the rank of a port as the one of a device: of a switch, and of no link to another switch.
@@ -250,14 +261,16 @@ class ResourceRelations:
         parent = metrics.rpartition("/")[0]
         return self._metrics_port.get(metrics) or (parent if self.is_kind(parent, "Port") else "")
 
-    def gpus_below(self, system: str) -> int:
-        """Count the GPUs of a system that are not devices of the fabric."""
-        return sum(
-            each.kind == "Processor"
-            and each.uri.startswith(system + "/")
-            and text(each.body, "ProcessorType") == "GPU"
-            and not self._endpoints_of[self._device_of.get(each.uri, "")]
+    @cached_property
+    def gpus_below(self) -> Mapping[str, int]:
+        """The number of GPUs below each system that are not devices of the fabric."""
+        return Counter(
+            above
             for each in self._found.values()
+            if each.kind == "Processor"
+            and text(each.body, "ProcessorType") == "GPU"
+            and not self.endpoints_of[self._device_of.get(each.uri, "")]
+            for above in paths_above(each.uri)
         )
 
 

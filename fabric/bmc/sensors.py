@@ -25,6 +25,7 @@ LEGACY_READINGS = (
 # What one sensor has wherever it is listed.
 SENSOR_IDENTITY = ("name", "reading_type", "units", "physical_context", "thresholds", "related_uris")
 LEGACY_TYPES = ("Thermal", "Power")
+MAX_NESTING = 16  # chassis inside each other, of which a sensor may be listed again
 LEGACY_LEVELS = {"fatal": "Fatal", "critical": "Critical", "caution": "NonCritical"}
 
 
@@ -127,7 +128,7 @@ def mark_copies(sensors: Sequence[RedfishSensor], container: Mapping[str, str]) 
 def _around(part: str, container: Mapping[str, str]) -> list[str]:
     """Return the chassis around a part, the nearest first."""
     found: list[str] = []
-    while (part := container.get(part, "")) and part not in found:
+    while (part := container.get(part, "")) and part not in found and len(found) < MAX_NESTING:
         found.append(part)
     return found
 

@@ -9,6 +9,7 @@ import msgspec
 
 from fabric.bmc.sensors import unit_conversion
 from fabric.bmc.types import Inventory, RedfishSensor
+from fabric.bmc.values import paths_above
 
 
 class Quantity(StrEnum):
@@ -174,14 +175,12 @@ class SeriesFactory:
 
     def _owner(self, uri: str) -> str:
         """Return the inventory object of a resource: the nearest known one above it."""
-        above = uri
-        while above.count("/") > 3:
+        for above in paths_above(uri):
             known = self._port_of_metrics.get(above) or self._device_of.get(above)
             if known:
                 return known
             if above in self._ports or above in self._fans or above in self._sensors or above in self._components:
                 return above
-            above = above.rpartition("/")[0]
         return uri.removesuffix("/EnvironmentMetrics")
 
 

@@ -21,15 +21,20 @@ def read_slots(found: Iterable[CrawledResource], relations: ResourceRelations) -
     everything = list(found)
     slots = [read_slot(each, relations) for each in everything if each.kind == "PCIeDevice" and "Slot" in each.body]
     devices = {slot.uri.removesuffix("#/Slot") for slot in slots}
-    described: dict[tuple[str, int], list[str]] = defaultdict(list)
+    # The labels of what has a number of a chassis: by their form, the numbers in them.
+    described: dict[tuple[str, int], dict[str, set[tuple[str, ...]]]] = defaultdict(lambda: defaultdict(set))
     for slot in slots:
-        described[slot.chassis_uri, slot.number].append(slot.name)
+        form, numbers = _split_label(slot.name)
+        described[slot.chassis_uri, slot.number][form].add(numbers)
     for each in everything:
         if each.kind == "PCIeSlots":
             for index, member in enumerate(objects(each.body, "Slots")):
                 slot = read_legacy_slot(each, index, member, relations)
-                named = described.get((slot.chassis_uri, slot.number), ())
-                if slot.device_uri not in devices and all(are_other_places(slot.name, name) for name in named):
+                form, numbers = _split_label(slot.name)
+                named = described.get((slot.chassis_uri, slot.number), {})
+                # Labels of one form with different numbers, as 'D1-S1' and 'D2-S1', are other places.
+                is_other = named.keys() <= {form} and numbers not in named.get(form, ())
+                if slot.device_uri not in devices and is_other:
                     slots.append(slot)
     # A number that two slots of a chassis share names neither: their labels do.
     count = Counter((slot.chassis_uri, slot.number) for slot in slots)
@@ -38,15 +43,9 @@ def read_slots(found: Iterable[CrawledResource], relations: ResourceRelations) -
     ]
 
 
-def are_other_places(one: str, other: str) -> bool:
-    """Return whether two labels of one form have different numbers, as 'D1-S1' and 'D2-S1'."""
-    (form, numbers), (other_form, other_numbers) = _split_label(one), _split_label(other)
-    return form == other_form and numbers != other_numbers
-
-
-def _split_label(label: str) -> tuple[str, list[str]]:
+def _split_label(label: str) -> tuple[str, tuple[str, ...]]:
     folded = label.casefold()
-    return re.sub(r"\d+", "0", folded), [digits.lstrip("0") for digits in re.findall(r"\d+", folded)]
+    return re.sub(r"\d+", "0", folded), tuple(digits.lstrip("0") for digits in re.findall(r"\d+", folded))
 
 
 def read_slot(found: CrawledResource, relations: ResourceRelations) -> RedfishSlot:

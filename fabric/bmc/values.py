@@ -13,6 +13,8 @@ JsonObject = Mapping[str, Any]
 # Gb/s per lane by generation, as Redfish counts them (raw rate of the link, one way).
 LANE_GBPS = {"Gen1": 2.5, "Gen2": 5.0, "Gen3": 8.0, "Gen4": 16.0, "Gen5": 32.0, "Gen6": 64.0}
 BINARY_GIGA_FACTOR = 2**30 / 1e9
+MAX_URI_LENGTH = 2000
+MAX_URI_STEPS = 50
 MAX_POSITION_DIGITS = 9  # a database refuses larger numbers
 
 
@@ -95,9 +97,14 @@ def normalize_uri(link: str) -> str:
     return link.split("#", 1)[0].rstrip("/")
 
 
+def is_bounded(uri: str) -> bool:
+    """Return whether a URI is short enough to be looked at: work on the steps of a path grows with their square."""
+    return len(uri) <= MAX_URI_LENGTH and uri.count("/") <= MAX_URI_STEPS
+
+
 def paths_above(uri: str) -> Iterator[str]:
-    """Yield a resource and those above it on its path, nearest first."""
-    while uri.count("/") > 3:
+    """Yield a resource and those above it on its path, nearest first; nothing for a URI beyond the bounds."""
+    while is_bounded(uri) and uri.count("/") > 3:
         yield uri
         uri = uri.rpartition("/")[0]
 

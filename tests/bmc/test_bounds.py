@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from fabric.bmc import crawl, json_bounds, readings, walk_turns
+from fabric.bmc import crawl, json_bounds, readings, relations, walk_turns
+from fabric.bmc.crawl import CrawledResource
 from fabric.bmc.discovery import Discovery, discover
 from fabric.bmc.errors import Malformed, NotRedfish
 from fabric.bmc.events import decode_events
 from fabric.bmc.json_bounds import MAX_DEPTH, MAX_VALUES, count_values
 from fabric.bmc.readings import MAX_SERIES, plan_readings
 from fabric.bmc.types import Inventory, ProblemKind
+from fabric.bmc.values import paths_above
 from fabric.bmc.walk_turns import MemoryShare, WalkPace, WalkTurns
 from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply, chassis, collection, service_root
 
@@ -304,3 +306,40 @@ async def test_a_link_of_very_many_steps_is_not_followed() -> None:
         async with server.client() as bmc:
             inventory = await discover(bmc)
     assert [problem.sentence for problem in inventory.problems] == [f"{ROOT}/Chassis/0 has a link that is too long."]
+
+
+async def test_an_embedded_member_of_very_many_steps_is_a_problem_and_no_resource() -> None:
+    """Each step of a path is looked at with all above it: a megabyte of them would take an hour."""
+    deep = f"{ROOT}/Chassis{'/a' * 60}"
+    routes = rack(1)
+    routes[ROOT] = service_root(
+        Chassis={"@odata.id": f"{ROOT}/Chassis"}, ProtocolFeaturesSupported={"ExpandQuery": {"NoLinks": True}}
+    )
+    routes[f"{ROOT}/Chassis"] = collection(f"{ROOT}/Chassis", "Chassis") | {
+        "Members": [chassis(f"{ROOT}/Chassis/0"), chassis(deep)]
+    }
+    with NonsenseServer(routes) as server:
+        async with server.client() as bmc:
+            inventory = await discover(bmc)
+    assert [one.uri for one in inventory.chassis] == [f"{ROOT}/Chassis/0"]
+    assert [one.sentence for one in inventory.problems] == [f"{ROOT}/Chassis has a link that is too long."]
+    assert list(paths_above(deep)) == []
+
+
+def test_links_that_many_resources_share_make_a_bounded_number_of_relations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relations, "MAX_RELATIONS", 25)
+    endpoint, drives = f"{ROOT}/Fabrics/F/Endpoints/1", f"{ROOT}/Storage/1"
+    ports = [{"@odata.id": f"{ROOT}/Fabrics/F/Switches/S/Ports/{number}"} for number in range(10)]
+    devices = [{"@odata.id": f"{ROOT}/Chassis/1/PCIeDevices/{number}"} for number in range(10)]
+    found = {
+        uri: CrawledResource(uri, kind, body, "")
+        for uri, kind, body in (
+            (endpoint, "Endpoint", {"Links": {"ConnectedPorts": ports}}),
+            (drives, "Storage", {"Drives": devices}),
+            *((one["@odata.id"], "PCIeDevice", {"Links": {"Endpoints": [{"@odata.id": endpoint}]}}) for one in devices),
+            *((f"{ROOT}/Blocks/{n}", "ResourceBlock", {"Storage": [{"@odata.id": drives}]}) for n in range(10)),
+        )
+    }
+    related = relations.ResourceRelations(found)
+    for pairs in (related.devices_at, related.devices_in, related.blocks_of):
+        assert sum(map(len, pairs.values())) == 25

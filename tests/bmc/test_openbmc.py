@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from fabric.bmc.client import BmcClient
+from fabric.bmc.crawl import CrawledResource
 from fabric.bmc.discovery import discover
 from fabric.bmc.readings import ResourcePlan, expected_properties, plan_readings
-from fabric.bmc.slots import are_other_places
+from fabric.bmc.relations import ResourceRelations
+from fabric.bmc.slots import read_slots
 from fabric.bmc.types import Inventory
 from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned
@@ -186,4 +188,12 @@ async def test_slots_of_two_drawers_in_one_list_are_told_apart_by_their_labels()
     ],
 )
 def test_labels_of_other_places(one: str, other: str, *, apart: bool) -> None:
-    assert are_other_places(one, other) is apart
+    labels = [{"Location": {"PartLocation": {"ServiceLabel": label}}} for label in (one, other)]
+    found = {
+        f"{ROOT}/Chassis/1/{name}": CrawledResource(f"{ROOT}/Chassis/1/{name}", kind, body, "")
+        for name, kind, body in (
+            ("PCIeDevices/1", "PCIeDevice", {"Id": "1", "Slot": labels[0]}),
+            ("PCIeSlots", "PCIeSlots", {"Slots": [labels[1]]}),
+        )
+    }
+    assert len(read_slots(found.values(), ResourceRelations(found))) == (2 if apart else 1)

@@ -6,7 +6,7 @@ The host ports are the computer systems, and their members the blocks.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from fabric.bmc.client import BmcClient
@@ -22,7 +22,7 @@ from fabric.bmc.dialects.protocol import (
 from fabric.bmc.hardware import ADD_BLOCK, lists_blocks
 from fabric.bmc.transport import BmcResponse
 from fabric.bmc.types import Dialect, Inventory, RedfishEndpoint, RedfishSystem
-from fabric.bmc.values import mapping, text
+from fabric.bmc.values import mapping, paths_above, text
 
 # Systems whose Allow header is read; a service treats all of its systems alike.
 MAX_PROBED_SYSTEMS = 3
@@ -37,9 +37,9 @@ class _SystemDialect(AttachmentDialect):
 
         A system that is on no path of the fabric, of a service whose blocks have no PCIe devices, is no host port.
         """
-        endpoints = {endpoint.uri: endpoint for endpoint in inventory.endpoints}
+        ends = HostEnds(inventory)
         pooled = any(block.device_uris for block in inventory.resource_blocks)
-        found = [_from_system(system, endpoints) for system in inventory.systems if self._takes_blocks(system)]
+        found = [_from_system(system, ends) for system in inventory.systems if self._takes_blocks(system)]
         return [port for port in found if pooled or port.initiator or port.doubtful]
 
     @abstractmethod
@@ -99,22 +99,28 @@ def block_list(blocks: Iterable[str]) -> dict[str, Any]:
     return {"Links": {"ResourceBlocks": [{"@odata.id": uri} for uri in blocks]}}
 
 
-def system_initiator(system: RedfishSystem, endpoints: Mapping[str, RedfishEndpoint]) -> RedfishEndpoint | None:
-    """Return the endpoint of a host's end of a path, which the system links to or which links to the system."""
-    linked = [endpoints[uri] for uri in system.endpoint_uris if uri in endpoints]
-    linked += [
-        endpoint
-        for endpoint in endpoints.values()
-        if any(f"{uri}/".startswith(f"{system.uri}/") for uri in endpoint.entity_uris)
-    ]
-    return next((endpoint for endpoint in linked if endpoint.role == "Initiator"), None)
+class HostEnds:
+    """The endpoints of hosts' ends of paths in an inventory, to be found by their systems."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        ends = [endpoint for endpoint in inventory.endpoints if endpoint.role == "Initiator"]
+        self._by_uri = {end.uri: end for end in ends}
+        # Each may lead to a system or to something below it, as a processor.
+        self._by_entity = {
+            above: end for end in reversed(ends) for uri in end.entity_uris for above in paths_above(uri)
+        }
+
+    def of(self, system: RedfishSystem) -> RedfishEndpoint | None:
+        """Return the end that a system links to, else the first that leads to the system."""
+        linked = (self._by_uri[uri] for uri in system.endpoint_uris if uri in self._by_uri)
+        return next(linked, None) or self._by_entity.get(system.uri)
 
 
-def _from_system(system: RedfishSystem, endpoints: dict[str, RedfishEndpoint]) -> HostPortZone:
+def _from_system(system: RedfishSystem, ends: HostEnds) -> HostPortZone:
     return HostPortZone.of(
         system,
         members=system.block_uris,
-        initiator=system_initiator(system, endpoints),
+        initiator=ends.of(system),
         system_uris=() if system.state == STATE_ABSENT else (system.uri,),
         doubtful=system.endpoint_uris,
         stands_alone=True,

@@ -48,15 +48,14 @@ class PortLinks(AttachmentDialect):
         """Return the virtual switches with the ports that their bridges are bound to."""
         found = []
         ends = [one for one in inventory.endpoints if one.role == "Initiator"]
+        by_uri = {uri: one for one in reversed(ends) for uri in (one.uri, *one.port_uris)}
         for each in inventory.virtual_switches:
-            initiator = next(
-                (one for one in ends if each.port_uri in one.port_uris or one.uri in each.endpoint_uris), None
-            )
+            linked = (by_uri[uri] for uri in (each.port_uri, *each.endpoint_uris) if uri in by_uri)
             found.append(
                 HostPortZone.of(
                     each,
                     members=each.bound_uris,
-                    initiator=initiator,
+                    initiator=next(linked, None),
                     doubtful=(each.port_uri, *each.endpoint_uris),
                     sources=(each.bridges_uri,),
                 )

@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 from fabric.bmc.client import BmcClient
@@ -22,7 +23,7 @@ from fabric.bmc.dialects.protocol import (
 )
 from fabric.bmc.errors import CompositionRefused, RequestRefused
 from fabric.bmc.hardware import common_properties
-from fabric.bmc.relations import zone_endpoints
+from fabric.bmc.relations import MAX_RELATIONS, zone_endpoints
 from fabric.bmc.resources import read_collection, read_resources
 from fabric.bmc.transport import BmcResponse
 from fabric.bmc.types import Dialect, Inventory, RedfishEndpoint
@@ -69,9 +70,9 @@ def _host_ends(inventory: Inventory) -> list[RedfishEndpoint]:
 def _reached(paths: Iterable[FabricPath], hosts: AbstractSet[str]) -> Mapping[str, tuple[str, ...]]:
     """Return what hosts' ends reach."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
-    for path in paths:
-        for host in path.initiators & hosts:
-            found[host] |= dict.fromkeys(path.members_of(host))
+    pairs = ((host, uri) for path in paths for host in path.initiators & hosts for uri in path.members_of(host))
+    for host, member in islice(pairs, MAX_RELATIONS):
+        found[host][member] = None
     return defaultdict(tuple, {host: tuple(members) for host, members in found.items()})
 
 

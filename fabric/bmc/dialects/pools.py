@@ -11,7 +11,7 @@ from abc import abstractmethod
 from contextlib import suppress
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.dialects.blocks import block_list, system_initiator
+from fabric.bmc.dialects.blocks import HostEnds, block_list
 from fabric.bmc.dialects.protocol import (
     STATE_ABSENT,
     AttachmentDialect,
@@ -50,13 +50,13 @@ class _PoolDialect(AttachmentDialect):
     def host_ports(self, inventory: Inventory) -> list[HostPortZone]:
         """Return the blocks of hosts with the other blocks of their systems."""
         systems = {system.uri: system for system in inventory.systems}
-        endpoints = {endpoint.uri: endpoint for endpoint in inventory.endpoints}
+        ends = HostEnds(inventory)
         found = []
         for block in inventory.resource_blocks:
             if not HOST_BLOCK_TYPES.isdisjoint(block.block_types):
                 composed = next((systems[uri] for uri in block.system_uris if uri in systems), None)
                 own = next((systems[uri] for uri in block.own_system_uris if uri in systems), composed)
-                initiator = system_initiator(own, endpoints) if own is not None else None
+                initiator = ends.of(own) if own is not None else None
                 found.append(_from_block(block, composed, own, initiator))
         return found
 
