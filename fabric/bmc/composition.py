@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from core.failpoints import failpoint
-from fabric.bmc.client import BmcClient
+from fabric.bmc.client import BmcClient, retry_while_unreachable
 from fabric.bmc.dialects import AttachmentDialect, HeldZone, changed_meanwhile, dialect_of
 from fabric.bmc.errors import BmcError, CompositionRefused, RequestRefused, ServerFault, TaskFailed, ZoneChanged
 from fabric.bmc.hardware import drawer_mode
@@ -113,6 +113,8 @@ async def _set_membership(
         if dialect.lists_members:
             await _put_back(bmc, dialect, current, {member}, because=error.sentence)
         raise
+    if present:
+        await dialect.confirm(bmc, found, member)
     others = set(current.members) - {member}
     if dialect.lists_members and others and not others.intersection(found.members):
         await _put_back(bmc, dialect, current, {member}, because=f"{bmc.host} accepted the change.")
@@ -127,7 +129,8 @@ async def _put_back(
     Raises CompositionRefused, whose details have the `lost` members and those `left` out, if anything but the one
     member of the write was gone.
     """
-    now = await dialect.read(bmc, before.uri)
+    # Once the write is over nobody else knows what was there.
+    now = await retry_while_unreachable(partial(dialect.read, bmc, before.uri))
     lost = [uri for uri in before.members if uri not in now.members]
     if set(lost) <= member:
         return

@@ -8,7 +8,7 @@ from fabric.bmc.composition import attach, detach, read_zone
 from fabric.bmc.dialects import host_port_zones
 from fabric.bmc.errors import CompositionRefused
 from fabric.bmc.types import Dialect, Inventory, RedfishEndpoint, RedfishZone
-from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply, service_root
+from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply, collection, service_root
 
 ZONES = f"{ROOT}/Fabrics/PCIe/Zones"
 ENDPOINTS = f"{ROOT}/Fabrics/PCIe/Endpoints"
@@ -65,27 +65,38 @@ async def test_all_connections_to_a_device_are_deleted() -> None:
     assert not made
 
 
-async def test_a_device_that_another_host_has_is_not_given_to_a_second_one_either() -> None:
-    fabric = f"{ROOT}/Fabrics/PCIe"
+@pytest.mark.parametrize("is_before", [True, False], ids=["before", "at the same moment"])
+async def test_a_device_that_another_host_has_is_not_given_to_a_second_one_either(*, is_before: bool) -> None:
+    collection_uri = f"{ROOT}/Fabrics/PCIe/Connections"
     ours, theirs, gpu = (f"{ENDPOINTS}/{name}" for name in ("ours", "theirs", "gpu"))
-    one = f"{fabric}/Connections/1"
-    roles = [(ours, "Initiator"), (theirs, "Initiator"), (gpu, "Target")]
+    made: dict[str, str] = {}  # connections with their host's end
     routes: dict[str, object] = {
         uri: {"@odata.id": uri, "Id": uri, "Name": uri, "ConnectedEntities": [{"EntityRole": role}]}
-        for uri, role in roles
+        for uri, role in ((ours, "Initiator"), (theirs, "Initiator"), (gpu, "Target"))
     }
-    ends = {"InitiatorEndpoints": [{"@odata.id": theirs}], "TargetEndpoints": [{"@odata.id": gpu}]}
-    routes |= {
-        ROOT: service_root(),
-        f"{fabric}/Connections": {"@odata.id": f"{fabric}/Connections", "Members": [{"@odata.id": one}]},
-        one: {"@odata.id": one, "Id": "1", "Name": "1", "Links": ends},
-    }
-    with NonsenseServer(routes) as server:
+    routes |= {ROOT: service_root(), collection_uri: lambda _asked: collection(collection_uri, "Connection", *made)}
+
+    def create(host: str) -> Reply:
+        uri = f"{collection_uri}/{host.rpartition('/')[2]}"
+        ends = {"InitiatorEndpoints": [{"@odata.id": host}], "TargetEndpoints": [{"@odata.id": gpu}]}
+        made[uri] = host
+        server.routes[uri] = {"@odata.id": uri, "Id": uri, "Name": uri, "Links": ends}
+        server.routes[f"DELETE {uri}"] = lambda asked: Reply(204, made.pop(asked.path).encode() and b"")
+        return Reply(201, {"@odata.id": uri})
+
+    def created(_asked: Asked) -> Reply:
+        create(theirs)
+        return create(ours)
+
+    with NonsenseServer(routes | {f"POST {collection_uri}": created}) as server:
+        if is_before:
+            create(theirs)
         async with server.client() as bmc:
             zone = await read_zone(bmc, ours, Dialect.CONNECTIONS)
             with pytest.raises(CompositionRefused, match="is attached to theirs; detach it there first"):
                 await attach(bmc, Dialect.CONNECTIONS, zone=zone, endpoint_uri=gpu)
-    assert f"{fabric}/Connections" not in server.paths("POST")
+    assert list(made.values()) == [theirs]
+    assert len(server.paths("POST")) == (0 if is_before else 1)
 
 
 def test_a_zone_of_everything_attaches_nothing_to_a_host() -> None:

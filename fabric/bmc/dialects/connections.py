@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,7 +22,7 @@ from fabric.bmc.dialects.protocol import (
     changed_meanwhile,
     resource_name,
 )
-from fabric.bmc.errors import CompositionRefused, RequestRefused
+from fabric.bmc.errors import BmcError, CompositionRefused, RequestRefused
 from fabric.bmc.hardware import common_properties
 from fabric.bmc.relations import MAX_RELATIONS, zone_endpoints
 from fabric.bmc.resources import read_collection, read_resources
@@ -157,6 +158,19 @@ class _CreatedPath(AttachmentDialect):
         for uri in others:
             await bmc.finish(await self._delete(bmc, zone, member, uri))
         return await self._delete(bmc, zone, member, last)
+
+    async def confirm(self, bmc: BmcClient, zone: HeldZone, member: str) -> None:
+        """Delete what was created where another host got the member at the same moment: creation has no ETag.
+
+        Whoever creates looks after it, so that of two at least one sees the other's. Raises CompositionRefused.
+        """
+        try:
+            await self._check_free(bmc, zone, member)
+        except CompositionRefused:
+            # Where that fails, the device stays with both, as reading back shows.
+            with suppress(BmcError):
+                await bmc.finish(await self.change(bmc, zone, member, present=False))
+            raise
 
     async def _delete(self, bmc: BmcClient, zone: HeldZone, member: str, uri: str) -> BmcResponse:
         try:

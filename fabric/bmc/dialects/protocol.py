@@ -189,6 +189,12 @@ class AttachmentDialect(ABC):
         Raises RequestRefused as the BMC does (412, 428: it has changed), CompositionRefused or another BmcError.
         """
 
+    async def confirm(self, bmc: BmcClient, zone: HeldZone, member: str) -> None:  # noqa: B027 - few dialects need it
+        """Check an addition that `change` has made, in the host port as read back; raises where it was withdrawn.
+
+        It need not where a write is refused once somebody else has changed the same.
+        """
+
     def members_of(self, device: RedfishDevice) -> tuple[str, ...]:
         """Return the URIs by which a device may be a member of a host port."""
         if self.by_blocks:
