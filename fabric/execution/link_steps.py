@@ -11,7 +11,7 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import read_link
 from fabric.bmc.values import text
 from fabric.execution.claims import OperationClaim, OperationFailedError
-from fabric.execution.membership import zone_uri_of
+from fabric.execution.membership import zones_of
 from fabric.inventory.models import Device, Port
 from fabric.inventory.rules import describe_link, is_link_degraded
 
@@ -90,6 +90,5 @@ async def wait_for_configured_link(claim: OperationClaim, bmc: BmcClient, port: 
 
 async def _check_still_attached(claim: OperationClaim, bmc: BmcClient, device: Device) -> None:
     target = claim.operation.target
-    zone_uri = await zone_uri_of(claim, bmc, device.endpoint_uri)
-    if target is not None and zone_uri != target.uri:
+    if target is not None and target.uri not in await zones_of(claim, bmc, device.endpoint_uri):
         raise OperationFailedError(f"{device.name} was removed, or detached by somebody else, while its link trained.")

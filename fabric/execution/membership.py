@@ -20,12 +20,12 @@ def operation_dialect(operation: Operation) -> Dialect:
     return Dialect(operation.setting.get("dialect") or operation.chassis.dialect)
 
 
-async def zone_uri_of(claim: OperationClaim, bmc: BmcClient, member: str) -> str:
-    """Return the zone of the device on the BMC, '' if it is in none."""
+async def zones_of(claim: OperationClaim, bmc: BmcClient, member: str) -> list[str]:
+    """Return the zones of the device on the BMC: several where somebody else attached it, too, and the BMC let them."""
     chassis = claim.operation.chassis
     zones = await run_in_thread(list, chassis.hostports.filter(missing_since=None).values_list("uri", flat=True))
     found = await read_zones(bmc, zones, operation_dialect(claim.operation))
-    return next((uri for uri, zone in found.items() if member in zone.members), "")
+    return [uri for uri, zone in found.items() if member in zone.members]
 
 
 async def set_membership(claim: OperationClaim, bmc: BmcClient, zone_uri: str, member: str, *, present: bool) -> None:

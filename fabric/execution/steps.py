@@ -33,7 +33,7 @@ from fabric.execution.host_steps import (
 )
 from fabric.execution.link_steps import LinkDegradedError, wait_for_configured_link, wait_for_link
 from fabric.execution.log_steps import collect_logs
-from fabric.execution.membership import operation_dialect, set_membership, zone_uri_of
+from fabric.execution.membership import operation_dialect, set_membership, zones_of
 from fabric.execution.part_steps import read_part, reset_part
 from fabric.execution.permission import check_still_allowed, nothing_changed_note
 from fabric.execution.proof import proof_begin, proof_end
@@ -103,7 +103,9 @@ async def read_back(claim: OperationClaim, bmc: BmcClient) -> str:
         # However it ended: what was written is reverted.
         with contextlib.suppress(BmcError):
             await revert_trial(claim, bmc)
-    zone_uri = await zone_uri_of(claim, bmc, operation.device.endpoint_uri)
+    zones = await zones_of(claim, bmc, operation.device.endpoint_uri)
+    # Of several that which is not wanted.
+    zone_uri = min(zones, key=lambda uri: operation.target is not None and operation.target.uri == uri, default="")
     failpoint("operation.read")
     await refresh_attachment(bmc, operation.device, zone_uri, before_write=claim.check_held)
     failpoint("operation.mirrored")
@@ -161,7 +163,10 @@ async def _move_device(claim: OperationClaim, bmc: BmcClient) -> None:
     if operation.target is not None:
         await _attach_device(claim, bmc, device, operation.target, known)
     wanted = operation.target.uri if operation.target else ""
-    await _verify(claim, bmc, wanted, f"The chassis does not show {device.name} where it was attached.")
+    where = f"at {operation.target.label} alone" if operation.target else "detached"
+    await _verify(
+        claim, bmc, wanted, f"The chassis does not show {device.name} {where}: somebody else may have changed it."
+    )
 
 
 @contextlib.asynccontextmanager
@@ -247,10 +252,15 @@ def _is_on_target_host(operation: Operation, zone_uri: str) -> bool:
 
 
 async def _check_current_zone(claim: OperationClaim, bmc: BmcClient, device: Device) -> str:
-    """Return the zone of the device, '' for none; raises OperationFailedError for one not of the operation."""
+    """Return the zone of the device, '' for none; raises OperationFailedError for one not of the operation.
+
+    From one of several it may still be detached.
+    """
     operation = claim.operation
-    zone_uri = await claim.retry(partial(zone_uri_of, claim, bmc, device.endpoint_uri))
-    if zone_uri not in {"", *(port.uri for port in (operation.source, operation.target) if port is not None)}:
+    zones = await claim.retry(partial(zones_of, claim, bmc, device.endpoint_uri))
+    own = [port.uri for port in (operation.source, operation.target) if port is not None]
+    zone_uri = next((uri for uri in own if uri in zones), "")
+    if set(zones) - set(own) and not (zone_uri and operation.target is None):
         raise OperationFailedError(
             f"{device.name} was attached elsewhere outside this operation.{nothing_changed_note(operation)}"
         )
