@@ -38,7 +38,7 @@ from fabric.bmc.transport import (
     parse_json_object,
 )
 from fabric.bmc.types import BmcAddress
-from fabric.bmc.values import JsonObject
+from fabric.bmc.values import JsonObject, text
 
 ROOT = "/redfish/v1/"
 MAX_ROOT_VALUES = 10_000  # it stays in memory
@@ -46,7 +46,7 @@ TASK_SECONDS = 120.0
 MIN_TASK_POLL_SECONDS = 0.1
 MAX_TASK_POLL_SECONDS = 2.0
 TASK_FAILURES = frozenset({"Exception", "Killed", "Cancelled"})
-FINAL_TASK_STATES = TASK_FAILURES | {"Completed", None}
+FINAL_TASK_STATES = TASK_FAILURES | {"Completed", ""}
 REFUSAL_MEMORY_SECONDS = 60.0
 # A monitor may vanish with its finished task, be at another host only, or be no matter of this account; every other
 # status is the outcome of the task.
@@ -367,17 +367,19 @@ class BmcClient:
             if progress is not None:
                 await progress(state.body)
             # At its end, or no task at all.
-            if state.body.get("TaskState") in FINAL_TASK_STATES and (state.status != 202 or "TaskState" in state.body):
+            if text(state.body, "TaskState") in FINAL_TASK_STATES and (
+                state.status != 202 or "TaskState" in state.body
+            ):
                 return self._outcome(state)
             if time.monotonic() > deadline:
                 raise TimedOut(f"{self.host} did not finish its task within {timeout:.0f} s.")
 
     def _outcome(self, state: BmcResponse) -> BmcResponse:
-        task_state = state.body.get("TaskState")
+        task_state = text(state.body, "TaskState")
         if task_state in TASK_FAILURES or state.body.get("error"):
             messages = state.body.get("Messages")
             reason = error_sentence({"@Message.ExtendedInfo": messages} if messages else state.body)
-            raise TaskFailed(f"{self.host} did not complete its task: {reason or one_line(str(task_state))}")
+            raise TaskFailed(f"{self.host} did not complete its task: {reason or one_line(task_state)}")
         return state
 
 

@@ -107,17 +107,17 @@ class BmcSignIn:
         self._session_uri, self.headers, self._count = "", {}, 0
 
     async def _delete(self, session_uri: str, headers: dict[str, str]) -> bool:
-        """Delete a session with its own token, so that it is never another client's; return whether the BMC answered.
+        """Delete a session with its own token, so that it is never another client's; return whether it is gone.
 
-        One that the BMC has refused for one resource may still be valid.
+        One that the BMC has refused for one resource may still be valid, and so is one that it fails to delete (5xx).
         """
         if not session_uri:
             return True
         try:
-            await self._exchange("DELETE", session_uri, headers=headers, timeout=END_SECONDS)
+            answer = await self._exchange("DELETE", session_uri, headers=headers, timeout=END_SECONDS)
         except BmcError:
             return False
-        return True
+        return answer.status < 500
 
     async def _sign_in(self) -> dict[str, str]:
         """Return the authentication headers: of a session, or Basic where the BMC creates none.

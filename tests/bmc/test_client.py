@@ -316,6 +316,7 @@ async def test_a_walk_keeps_to_four_requests_at_a_time(chassis: SimulatorProcess
     ("last", "sentence"),
     [
         ({"TaskState": "Completed"}, ""),
+        ({"TaskState": ["Completed"]}, ""),
         ({"TaskState": "Exception", "Messages": [{"Message": "slot 3 did not answer"}]}, "slot 3 did not answer"),
         ({"TaskState": "Cancelled"}, "Cancelled"),
         ({"error": {"message": "rolled back"}}, "rolled back"),
@@ -397,6 +398,19 @@ async def test_a_session_whose_address_names_another_host_is_ended_here() -> Non
         async with server.client("u", "p") as bmc:
             await bmc.get(ONE)
         assert (server.asked[-1].method, server.asked[-1].path) == ("DELETE", session)
+
+
+async def test_a_session_that_a_bmc_fails_to_delete_is_used_by_the_next_client() -> None:
+    session, deletions = f"{SESSIONS}/1", iter([Reply(503)])
+    routes = {
+        ROOT: service_root(), ONE: {}, f"DELETE {session}": lambda _asked: next(deletions, Reply(204, b"")),
+        f"POST {SESSIONS}": Reply(201, {}, {"X-Auth-Token": "t", "Location": session}),
+    }  # fmt: skip
+    with NonsenseServer(routes) as server:
+        for _client in range(2):
+            async with server.client("u", "p") as bmc:
+                await bmc.get(ONE)
+        assert (len(server.paths("POST")), len(server.paths("DELETE"))) == (1, 2)
 
 
 async def test_a_task_without_end_times_out() -> None:
