@@ -331,15 +331,13 @@ def test_links_that_many_resources_share_make_a_bounded_number_of_relations(monk
     endpoint, drives = f"{ROOT}/Fabrics/F/Endpoints/1", f"{ROOT}/Storage/1"
     ports = [{"@odata.id": f"{ROOT}/Fabrics/F/Switches/S/Ports/{number}"} for number in range(10)]
     devices = [{"@odata.id": f"{ROOT}/Chassis/1/PCIeDevices/{number}"} for number in range(10)]
-    found = {
-        uri: CrawledResource(uri, kind, body, "")
-        for uri, kind, body in (
-            (endpoint, "Endpoint", {"Links": {"ConnectedPorts": ports}}),
-            (drives, "Storage", {"Drives": devices}),
-            *((one["@odata.id"], "PCIeDevice", {"Links": {"Endpoints": [{"@odata.id": endpoint}]}}) for one in devices),
-            *((f"{ROOT}/Blocks/{n}", "ResourceBlock", {"Storage": [{"@odata.id": drives}]}) for n in range(10)),
-        )
-    }
+    resources: list[tuple[str, str, dict[str, Any]]] = [
+        (endpoint, "Endpoint", {"Links": {"ConnectedPorts": ports}}),
+        (drives, "Storage", {"Drives": devices}),
+        *((one["@odata.id"], "PCIeDevice", {"Links": {"Endpoints": [{"@odata.id": endpoint}]}}) for one in devices),
+        *((f"{ROOT}/Blocks/{n}", "ResourceBlock", {"Storage": [{"@odata.id": drives}]}) for n in range(10)),
+    ]
+    found = {uri: CrawledResource(uri, kind, body, "") for uri, kind, body in resources}
     related = relations.ResourceRelations(found)
     for pairs in (related.devices_at, related.devices_in, related.blocks_of):
         assert sum(map(len, pairs.values())) == 25
