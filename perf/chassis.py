@@ -14,11 +14,12 @@ from typing import cast
 import numpy as np
 from django.db import connections
 
+from fabric.bmc.addresses import BmcAddress, CertificateTrust
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import discover
 from fabric.bmc.readings import plan_readings
 from fabric.bmc.series import ChassisReading, ReadingSeries
-from fabric.bmc.types import BmcAddress, CertificateTrust, Inventory
+from fabric.bmc.types import Inventory
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port, Slot
 from falconweb.testing import SimulatorProcess, mirror
 from perf.environment import CannotMeasureError

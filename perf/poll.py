@@ -27,11 +27,11 @@ import uvloop
 from django.conf import settings
 from django.db import connections
 
+from fabric.bmc.addresses import BmcAddress
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import discover
 from fabric.bmc.readings import DECODER, ReportPlan, plan_readings
 from fabric.bmc.transport import client_tls
-from fabric.bmc.types import BmcAddress
 from fabric.inventory.models import Chassis
 from falconweb.launch.commands import beat_arguments, celery_command, worker_arguments
 from falconweb.launch.processes import ChildProcess, raise_file_limit, terminate_all

@@ -22,9 +22,8 @@ from benchmarks.records.formats import open_format
 from benchmarks.records.import_files import ImportFile, ProblemLimitReached
 from core.errors import Invalid
 from core.text import natural_key
-from fabric.bmc.events import _is_oldest_first
+from fabric.bmc.events import RedfishEvent, _is_oldest_first
 from fabric.bmc.readings import _follow_pointer
-from fabric.bmc.types import RedfishEvent
 from fabric.bmc.values import number, trailing_number
 
 parser: Any = import_module("re._parser")

@@ -12,6 +12,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from fabric.bmc.addresses import BmcAddress
 from fabric.bmc.errors import (
     BmcError,
     ForeignLink,
@@ -37,7 +38,6 @@ from fabric.bmc.transport import (
     parse_counted,
     parse_json_object,
 )
-from fabric.bmc.types import BmcAddress
 from fabric.bmc.values import JsonObject, text
 
 ROOT = "/redfish/v1/"

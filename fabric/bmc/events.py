@@ -14,13 +14,28 @@ from fabric.bmc.crawl import is_embedded
 from fabric.bmc.errors import Malformed, RequestRefused, ServerFault, Unreachable
 from fabric.bmc.json_bounds import count_values
 from fabric.bmc.transport import one_line
-from fabric.bmc.types import RedfishEvent
 from fabric.bmc.values import JsonObject, boolean, link, normalize_uri, objects, text, texts, value_at
 
 # A stream without even a comment for so long counts as dead, s.
 MAX_SILENCE_SECONDS = 90.0
 MAX_EVENT_BYTES = 4 * 2**20
 MAX_NAME_LENGTH = 100
+
+
+class RedfishEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One Redfish event record, from the stream or the log."""
+
+    event_id: str
+    message_id: str
+    message: str
+    severity: str
+    timestamp: str
+    origin_uri: str = ""
+    arguments: tuple[str, ...] = ()
+    originator: str = ""  # the account of the request; '' where the BMC does not report it, or acted by itself
+    address: str = ""  # where that request came from
+    entry_uri: str = ""  # of the log entry, '' where a record of a stream names none
+    stream_id: str = ""  # the Last-Event-ID to resume after this event; '' in a log
 
 
 class EventStreamParser:

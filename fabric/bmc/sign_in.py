@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from fabric.bmc.addresses import BmcAddress
 from fabric.bmc.errors import BmcError, ForeignLink, SignInRefused
 from fabric.bmc.transport import RawResponse, parse_json_object
-from fabric.bmc.types import BmcAddress
 from fabric.bmc.values import text
 
 END_SECONDS = 3.0

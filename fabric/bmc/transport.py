@@ -22,6 +22,7 @@ from cryptography import x509
 from yarl import URL
 
 from core.addresses import refusal_reason
+from fabric.bmc.addresses import CertificateTrust
 from fabric.bmc.errors import (
     BmcError,
     CertificateRejected,
@@ -33,7 +34,6 @@ from fabric.bmc.errors import (
     WrongAddress,
 )
 from fabric.bmc.json_bounds import count_values
-from fabric.bmc.types import CertificateTrust
 
 MAX_CONNECTIONS = 4
 MAX_RESPONSE_BYTES = 32 * 2**20

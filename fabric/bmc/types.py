@@ -8,7 +8,6 @@ service gave them; numbers that a service gives as text or null become None here
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
@@ -441,42 +440,3 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     update_service: RedfishUpdateService | None = None
     problems: tuple[InventoryProblem, ...] = ()
     gaps: tuple[ProfileGap, ...] | None = None  # what it lacks of a profile; None: not judged
-
-
-class RedfishEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One Redfish event record, from the stream or the log."""
-
-    event_id: str
-    message_id: str
-    message: str
-    severity: str
-    timestamp: str
-    origin_uri: str = ""
-    arguments: tuple[str, ...] = ()
-    originator: str = ""  # the account of the request; '' where the BMC does not report it, or acted by itself
-    address: str = ""  # where that request came from
-    entry_uri: str = ""  # of the log entry, '' where a record of a stream names none
-    stream_id: str = ""  # the Last-Event-ID to resume after this event; '' in a log
-
-
-class CertificateTrust(msgspec.Struct, frozen=True, kw_only=True):
-    """How a BMC's certificate is checked: by a CA in PEM, a pinned SHA-256 fingerprint, else the system's CAs."""
-
-    ca_pem: str = ""
-    fingerprint: str = ""  # hex, colons allowed
-
-
-class BmcAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """The address and credentials of a BMC; never logged (repr hides the password)."""
-
-    url: str  # https://host[:port]; http only where a user has confirmed it
-    username: str = ""
-    password: str = ""
-    trust: CertificateTrust = CertificateTrust()
-
-    def __repr__(self) -> str:
-        return f"Address({self.url!r}, {self.username!r})"
-
-    def __rich_repr__(self) -> Any:
-        yield self.url
-        yield self.username

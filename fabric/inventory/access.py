@@ -31,11 +31,11 @@ from accounts.models import User
 from core.errors import Conflict
 from core.language import _
 from core.threads import run_in_thread
+from fabric.bmc.addresses import BmcAddress
 from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient
 from fabric.bmc.errors import SignInRefused, TimedOut
 from fabric.bmc.sign_in import SharedAccess
 from fabric.bmc.transport import MAX_CONNECTIONS
-from fabric.bmc.types import BmcAddress
 from fabric.inventory.models import Chassis
 from fabric.signals import sign_in_due
 

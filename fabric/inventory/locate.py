@@ -14,9 +14,9 @@ from accounts.audit.services import attempt, target_of
 from accounts.models import User
 from core.errors import Conflict, Unavailable
 from core.language import _
+from fabric.bmc.addresses import BmcAddress
 from fabric.bmc.errors import BmcError, CompositionRefused
 from fabric.bmc.indicator import set_indicator
-from fabric.bmc.types import BmcAddress
 from fabric.inventory.access import chassis_client
 from fabric.inventory.models import Chassis, ManagedPart
 from fabric.signals import inventory_changed

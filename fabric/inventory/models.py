@@ -16,7 +16,8 @@ from accounts.visibility import RestrictedQuerySet
 from core import credentials
 from core.database import natural
 from core.language import _, gettext_lazy
-from fabric.bmc.types import BmcAddress, CertificateTrust, Dialect
+from fabric.bmc.addresses import BmcAddress, CertificateTrust
+from fabric.bmc.types import Dialect
 from fabric.bmc.update_service import ManagedPartKind
 
 

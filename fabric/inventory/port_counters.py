@@ -16,9 +16,9 @@ from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import Conflict, Forbidden, Unavailable
 from core.language import _
+from fabric.bmc.addresses import BmcAddress
 from fabric.bmc.composition import PortCounters, reset_port_counters
 from fabric.bmc.errors import BmcError, CompositionRefused
-from fabric.bmc.types import BmcAddress
 from fabric.inventory.access import chassis_client
 from fabric.inventory.models import Chassis, Port
 from fabric.inventory.selectors import may_configure

@@ -27,6 +27,7 @@ from core import credentials
 from core.endpoints import host_refusal_reason
 from core.errors import Conflict, Forbidden, Invalid, Unavailable
 from core.language import _, gettext_noop
+from fabric.bmc.addresses import BmcAddress, CertificateTrust
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import (
     BmcError,
@@ -41,7 +42,6 @@ from fabric.bmc.errors import (
     WrongAddress,
 )
 from fabric.bmc.transport import client_tls, format_fingerprint, parse_fingerprint, parse_origin
-from fabric.bmc.types import BmcAddress, CertificateTrust
 from fabric.bmc.values import JsonObject, text
 from fabric.inventory.access import NO_REFUSAL, probe_client
 from fabric.inventory.locks import lock_chassis, lock_parts, lock_tenants

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from core.language import gettext_noop
 from fabric.bmc.events import LogCursor, LogReadResult, parse_timestamp
-from fabric.bmc.types import RedfishEvent as Record
+from fabric.bmc.events import RedfishEvent as Record
 from fabric.inventory.models import Chassis
 from fabric.inventory.progress import event_limit_record
 from fabric.inventory.selectors import ReadingOwner

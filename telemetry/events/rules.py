@@ -19,8 +19,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from fabric.bmc.events import RedfishEvent as Record
 from fabric.bmc.events import parse_timestamp
-from fabric.bmc.types import RedfishEvent as Record
 from telemetry.events.fabric_messages import OK, SAME_EVENTS, SeverityName
 from telemetry.events.message_registries import REGISTRIES
 

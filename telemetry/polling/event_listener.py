@@ -27,12 +27,13 @@ from fabric.bmc.errors import BmcError, Malformed
 from fabric.bmc.events import (
     MAX_LOG_ENTRIES,
     LogServiceInfo,
+    RedfishEvent,
     find_event_stream,
     read_log,
     read_log_service_info,
     stream_events,
 )
-from fabric.bmc.types import Inventory, RedfishEvent
+from fabric.bmc.types import Inventory
 from fabric.inventory.progress import event_limit_record
 from fabric.inventory.selectors import ReadingOwner, reading_owners
 from telemetry.events import ingestion

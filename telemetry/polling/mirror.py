@@ -28,9 +28,10 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import CrawledResource
 from fabric.bmc.discovery import Discovery
 from fabric.bmc.errors import BmcError, Malformed, RequestRefused, ServerFault
+from fabric.bmc.events import RedfishEvent
 from fabric.bmc.sensors import read_sensor
 from fabric.bmc.series import ChassisReading, ReadingSeries
-from fabric.bmc.types import Inventory, RedfishEvent, RedfishSensor
+from fabric.bmc.types import Inventory, RedfishSensor
 from fabric.bmc.values import normalize_uri
 from fabric.bmc.walk_turns import WalkTurns
 from fabric.drift.services import drifts_explain

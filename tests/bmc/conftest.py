@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from fabric.bmc.addresses import BmcAddress, CertificateTrust
 from fabric.bmc.client import BmcClient
-from fabric.bmc.types import BmcAddress, CertificateTrust
 from falconweb.testing.processes import SimulatorProcess
 from tests.processes import ROOT
 from tests.waiting import wait_for

@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
+from fabric.bmc.addresses import BmcAddress
 from fabric.bmc.client import BmcClient
-from fabric.bmc.types import BmcAddress
 
 
 @dataclass

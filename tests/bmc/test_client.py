@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fabric.bmc.addresses import BmcAddress, CertificateTrust
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import discover
 from fabric.bmc.errors import (
@@ -26,7 +27,6 @@ from fabric.bmc.errors import (
     Unreachable,
     WrongAddress,
 )
-from fabric.bmc.types import BmcAddress, CertificateTrust
 from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned
 from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply, chassis, service_root

@@ -261,7 +261,7 @@ async def test_a_service_without_any_way_is_monitored_only(certificates: Path) -
 @pytest.mark.skipif(not FOLDERS, reason="../shared/redfish/mockups is missing")
 async def test_a_real_service_of_today_is_monitored_only() -> None:
     with serve_mockup(MOCKUPS / "openbmc-bmcweb-live") as url:
-        from fabric.bmc.types import BmcAddress
+        from fabric.bmc.addresses import BmcAddress
 
         async with BmcClient(BmcAddress(url=url)) as bmc:
             inventory = await discover(bmc)

@@ -17,12 +17,13 @@ from fabric.bmc.events import (
     EventStreamParser,
     LogCursor,
     LogReadResult,
+    RedfishEvent,
     decode_events,
     read_log,
     read_log_service_info,
     stream_events,
 )
-from fabric.bmc.types import Dialect, RedfishEvent
+from fabric.bmc.types import Dialect
 from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply, service_root
 from tests.waiting import eventually_in_loop

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from fabric.bmc.addresses import BmcAddress, CertificateTrust
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, detach, read_zone
 from fabric.bmc.discovery import Discovery, discover
 from fabric.bmc.errors import CompositionRefused, ServerFault, SignInRefused, TimedOut, Unreachable
 from fabric.bmc.readings import ResourcePlan, plan_readings
-from fabric.bmc.types import BmcAddress, CertificateTrust, Dialect, Inventory
+from fabric.bmc.types import Dialect, Inventory
 from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned
 from tests.bmc.nonsense import ROOT

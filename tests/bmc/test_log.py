@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from fabric.bmc.addresses import BmcAddress
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, configure_port, detach, read_zone
 from fabric.bmc.errors import BmcError
 from fabric.bmc.events import decode_events
 from fabric.bmc.log_search import MAX_SINGLE_READS, read_log_entries
-from fabric.bmc.types import BmcAddress, Dialect
+from fabric.bmc.types import Dialect
 from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned, serve_mockup
 from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply, collection, service_root

@@ -16,10 +16,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from fabric.bmc.addresses import BmcAddress
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import Discovery, discover
 from fabric.bmc.errors import SignInRefused
-from fabric.bmc.types import BmcAddress, Inventory, ProblemKind
+from fabric.bmc.types import Inventory, ProblemKind
 from tests.bmc.conftest import SHARED, serve_mockup
 from tests.bmc.test_inventory_command import run
 from tests.turns import in_turn

@@ -180,7 +180,7 @@ async def test_a_published_service_without_report_is_read_from_its_sensors_and_p
 
 
 def pinned_open(url: str) -> Any:
-    from fabric.bmc.types import BmcAddress
+    from fabric.bmc.addresses import BmcAddress
 
     return BmcAddress(url=url)
 

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from fabric.bmc.addresses import BmcAddress, CertificateTrust
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, detach, read_zone, set_drawer_mode
-from fabric.bmc.types import BmcAddress, CertificateTrust, Dialect, DrawerMode
+from fabric.bmc.types import Dialect, DrawerMode
 from fabric.drift.services import drifts_explain
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
 from falconweb.testing import SimulatorProcess

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from fabric.bmc.addresses import BmcAddress, CertificateTrust
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import discover
 from fabric.bmc.gaps import ProfileGap
 from fabric.bmc.interoperability import read_profile
-from fabric.bmc.types import BmcAddress, CertificateTrust
 from falconweb.testing.processes import SimulatorProcess
 from simulator.odata import SCHEMA_FOLDER
 from simulator.service import BLOCK_DIALECTS, DIALECTS

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from fabric.bmc.addresses import BmcAddress, CertificateTrust
 from fabric.bmc.client import BmcClient
 from fabric.bmc.log_search import read_log_entries
-from fabric.bmc.types import BmcAddress, CertificateTrust
 from tests.site import RunningSite, kill, processes_of
 from tests.stage.operator import LOOK_SECONDS
 from tests.stage.processes import workers_at

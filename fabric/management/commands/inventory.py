@@ -13,6 +13,7 @@ import msgspec
 from django.core.management.base import CommandParser
 
 from core.commands import ExitCodeCommand
+from fabric.bmc.addresses import BmcAddress, CertificateTrust
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import discover
 from fabric.bmc.errors import (
@@ -26,7 +27,7 @@ from fabric.bmc.errors import (
 )
 from fabric.bmc.gaps import ProfileGap
 from fabric.bmc.interoperability import FABRIC_PROFILE, InteropProfile, ProfileError, read_profile
-from fabric.bmc.types import BmcAddress, CertificateTrust, Inventory, InventoryProblem
+from fabric.bmc.types import Inventory, InventoryProblem
 from fabric.inventory.access import RequestSlots
 from fabric.inventory.gaps import gap_groups, gap_sentence
 

@@ -18,11 +18,12 @@ from accounts.models import User
 from core.errors import Conflict
 from core.failpoints import Failpoint, set_failpoint_handler
 from fabric.allocation.services import allocation_check, allocation_export, allocation_plan
+from fabric.bmc.addresses import BmcAddress, CertificateTrust
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, detach, read_zone
 from fabric.bmc.dialects import HeldZone
 from fabric.bmc.errors import CompositionRefused, ZoneChanged
-from fabric.bmc.types import BmcAddress, CertificateTrust, Dialect, DrawerMode
+from fabric.bmc.types import Dialect, DrawerMode
 from fabric.drift.models import Drift
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort
 from fabric.operations.models import Operation

@@ -13,7 +13,8 @@ import pytest
 from django.db.models import F
 from django.utils import timezone
 
-from fabric.bmc.types import Inventory, RedfishEvent
+from fabric.bmc.events import RedfishEvent
+from fabric.bmc.types import Inventory
 from fabric.inventory.models import Chassis
 from falconweb.testing.processes import SimulatorProcess
 from telemetry.events import ingestion

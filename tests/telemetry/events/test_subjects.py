@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from accounts.models import Role, Tenant, User
-from fabric.bmc.types import RedfishEvent as Record
+from fabric.bmc.events import RedfishEvent as Record
 from fabric.history.models import Attachment
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
 from fabric.inventory.selectors import ReadingOwner

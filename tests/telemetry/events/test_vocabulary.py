@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from fabric.bmc.types import RedfishEvent as Record
+from fabric.bmc.events import RedfishEvent as Record
 from fabric.inventory.models import Chassis, Device, Port, Switch
 from telemetry.events.fabric_messages import SAME_EVENTS
 from telemetry.events.ingestion import log_records_ingest

@@ -15,7 +15,8 @@ from django.conf import settings
 from django.db import connection, connections
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.types import Inventory, RedfishEvent
+from fabric.bmc.events import RedfishEvent
+from fabric.bmc.types import Inventory
 from fabric.bmc.walk_turns import WalkTurns
 from fabric.inventory.models import Chassis, Device
 from falconweb.testing import add_chassis
