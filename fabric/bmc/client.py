@@ -57,9 +57,9 @@ class BmcClient:
     """The client of one BMC. Belongs to the event loop that started it, and signs in when a request first needs it.
 
     `timeout` bounds each request, in seconds; `at_a_time` is how many of the BMC's four connections this client may
-    use, where it shares the BMC with others. `before_write` is awaited before each write, and may raise to prevent it.
-    `settle_seconds` is how long this BMC takes to show a change, as fabric.bmc.settling learned it; None: unknown.
-    `access` is what it shares with other clients of the BMC.
+    use, where it shares the BMC with others. `before_write` is awaited right before each write, once that waits for
+    nothing any more, and may raise to prevent it. `settle_seconds` is how long this BMC takes to show a change, as
+    fabric.bmc.settling learned it; None: unknown. `access` is what it shares with other clients of the BMC.
     Usable as an async context manager or with start() and close().
     """
 
@@ -210,11 +210,11 @@ class BmcClient:
 
     async def push(self, uri: str, content: aiohttp.Payload, *, headers: dict[str, str], timeout: float) -> BmcResponse:
         """Send a file, once, as it is read; a request before it should have signed in."""
-        if self._before_write is not None:
-            await self._before_write()
         await self._signed_in.ensure()
         own = {**headers, **self._signed_in.headers}
-        raw = await self._exchange("POST", self.path(uri), headers=own, content=content, timeout=timeout)
+        raw = await self._exchange(
+            "POST", self.path(uri), headers=own, content=content, timeout=timeout, before=self._before_write
+        )
         return self._accept(uri, raw)
 
     async def download(self, uri: str, *, most: int, silence: float) -> AsyncIterator[bytes]:
@@ -233,14 +233,14 @@ class BmcClient:
                 yield chunk
 
     async def _write(self, method: str, uri: str, body: dict[str, Any] | None, etag: str) -> BmcResponse:
-        if self._before_write is not None:
-            await self._before_write()
         headers = {"If-Match": etag} if etag else {}
         content = None
         if body is not None:
             headers["Content-Type"] = "application/json"
             content = msgspec.json.encode(body)
-        return self._accept(uri, await self.fetch(method, uri, headers=headers, content=content))
+        return self._accept(
+            uri, await self.fetch(method, uri, headers=headers, content=content, before=self._before_write)
+        )
 
     async def fetch(
         self,
@@ -250,6 +250,7 @@ class BmcClient:
         headers: dict[str, str] | None = None,
         content: bytes | None = None,
         timeout: float | None = None,
+        before: Callable[[], Awaitable[None]] | None = None,
     ) -> RawResponse:
         """Send an authenticated request and return any response; signs in again, once, if the session is gone (401).
 
@@ -260,7 +261,7 @@ class BmcClient:
 
         async def attempt() -> RawResponse:
             own = {**(headers or {}), **self._signed_in.headers}
-            return await self._exchange(method, path, headers=own, content=content, timeout=timeout)
+            return await self._exchange(method, path, headers=own, content=content, timeout=timeout, before=before)
 
         raw = await attempt()
         if raw.status != 401 or not self.signs_in or self._refusing.get(path, 0.0) > time.monotonic():
@@ -279,8 +280,11 @@ class BmcClient:
         headers: dict[str, str] | None = None,
         content: bytes | aiohttp.Payload | None = None,
         timeout: float | None = None,
+        before: Callable[[], Awaitable[None]] | None = None,
     ) -> RawResponse:
         async with self._gate, self._access.request(self.host, timeout or self._timeout):
+            if before is not None:
+                await before()
             raw = await self._transport.send(method, uri, headers=headers or {}, content=content, timeout=timeout)
             self.received += len(raw.body)
             return raw

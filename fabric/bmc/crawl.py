@@ -173,9 +173,7 @@ class Crawl:
         lister = declared_type(collection.body) if collection else ""
         for page in self.pages_of(uri):
             self.mark_unread(page)
-        self.found.pop(uri, None)
-        self.problems.pop(uri, None)
-        self._known.discard(uri)
+        self.mark_unread(uri)
         self._reach(uri, referrer="", listed_by=lister)
 
     def pages_of(self, uri: str) -> list[str]:
@@ -184,6 +182,7 @@ class Crawl:
 
     def mark_unread(self, uri: str) -> None:
         """Mark a member as unread until its collection, which is read again, lists it."""
+        self._size -= self._sizes.pop(uri, 0)
         self.found.pop(uri, None)
         self.problems.pop(uri, None)
         self._known.discard(uri)

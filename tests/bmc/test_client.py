@@ -89,6 +89,23 @@ async def test_a_lost_session_is_made_anew_once_and_a_write_follows_it() -> None
             assert len(server.paths("POST")) == 3
 
 
+async def test_a_write_is_prevented_until_right_before_it() -> None:
+    """Signing in may take a minute: a worker that loses its claim meanwhile must not write."""
+    signed_in = Reply(201, {}, {"X-Auth-Token": "t", "Location": f"{SESSIONS}/1"})
+    asked: list[str] = []
+
+    async def lost() -> None:
+        asked.extend(one.method for one in server.asked)
+        raise asyncio.CancelledError
+
+    with NonsenseServer({ROOT: service_root(), f"POST {SESSIONS}": signed_in, f"PATCH {ONE}": {}}) as server:
+        async with server.client("u", "p", before_write=lost) as bmc:
+            with pytest.raises(asyncio.CancelledError):
+                await bmc.patch(ONE, {})
+        assert asked == ["GET", "POST"]
+        assert server.paths("PATCH") == []
+
+
 async def test_a_resource_that_refuses_every_session_does_not_fill_the_table_of_sessions() -> None:
     routes = {
         ROOT: service_root(), ONE: Reply(401), f"POST {SESSIONS}": Reply(201, {}, {"X-Auth-Token": "t"}),
