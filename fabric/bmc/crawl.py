@@ -171,14 +171,13 @@ class Crawl:
         """Queue a resource for another read; its previous content no longer counts."""
         collection = self.found.get(uri.rsplit("/", 1)[0])
         lister = declared_type(collection.body) if collection else ""
-        for page in self.pages_of(uri):
+        for page in (uri, *self._pages.pop(uri, ())):
             self.mark_unread(page)
-        self.mark_unread(uri)
         self._reach(uri, referrer="", listed_by=lister)
 
     def pages_of(self, uri: str) -> list[str]:
         """Return the further pages of a collection that were read."""
-        return [page for page in self._pages[uri] if page in self.found] if uri in self._pages else []
+        return [page for page in self._pages.get(uri, ()) if page in self.found]
 
     def mark_unread(self, uri: str) -> None:
         """Mark a member as unread until its collection, which is read again, lists it."""
@@ -315,8 +314,6 @@ class Crawl:
         return answer
 
     def _keep(self, uri: str, body: JsonObject, etag: str, listed_by: str) -> None:
-        if "?" in uri:
-            self._pages[uri.partition("?")[0]].add(uri)
         self.found[uri] = CrawledResource(uri, resource_type(uri, body, listed_by), body, etag)
         lister = declared_type(body)
         members = body.get("Members")
@@ -375,6 +372,8 @@ class Crawl:
         if not self._allowed(uri) or self._is_full():
             return
         self._known.add(uri)
+        if "?" in uri:
+            self._pages[uri.partition("?")[0]].add(uri)
         self._pending.add(uri)
         (self._collections if is_expandable(uri) else self._others).append((uri, referrer, listed_by))
 

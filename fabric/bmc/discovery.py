@@ -182,10 +182,13 @@ class Discovery:
     def _restore_unread(self) -> None:
         """Keep the last state of what could not be read again, beside its problem; drop what is gone."""
         gone: set[str] = set()
+        # Which members a page has that cannot be read, nobody knows.
+        in_part = {uri.partition("?")[0] for uri in self._crawl.problems if "?" in uri}
         for each in self._before.values():
             if each.uri in self._crawl.found:
                 continue
-            if self._is_unreadable_now(each.uri) or self._is_unreadable_now(each.uri.rpartition("/")[0]):
+            above = each.uri.rpartition("/")[0]
+            if above in in_part or self._is_unreadable_now(each.uri) or self._is_unreadable_now(above):
                 self._crawl.found[each.uri] = each
             else:
                 gone.add(each.uri)

@@ -290,6 +290,13 @@ async def test_what_is_below_a_resource_that_is_gone_goes_with_it_and_further_pa
             discovery = Discovery(bmc)
             inventory = await discovery.walk()
             assert (len(inventory.chassis), len(inventory.fans)) == (4, 1)
+            page = server.routes[f"{ROOT}/Chassis?$skip=2"]
+            server.routes[f"{ROOT}/Chassis?$skip=2"] = Reply(503)
+            kept = await discovery.refresh()
+            assert [one.uri for one in kept.problems] == [f"{ROOT}/Chassis?$skip=2"]
+            assert (kept.chassis, kept.fans) == (inventory.chassis, inventory.fans)
+            server.routes[f"{ROOT}/Chassis?$skip=2"] = page
+            assert await discovery.refresh() == inventory
             server.routes[f"{ROOT}/Chassis?$skip=2"] = collection(f"{ROOT}/Chassis", "Chassis", uris[2])
             for gone in (uris[3], f"{uris[3]}/Thermal"):
                 del server.routes[gone]
