@@ -171,9 +171,7 @@ def _event(record: JsonObject, **values: str) -> RedfishEvent:
 
 def _origin(value: Any) -> str:
     """Return the origin of a record; old services give text in place of a reference."""
-    if isinstance(value, str):
-        return normalize_uri(value)
-    return link({"at": value}, "at")
+    return link({"at": {"@odata.id": value} if isinstance(value, str) else value}, "at")
 
 
 MAX_LOG_PAGES = 1000

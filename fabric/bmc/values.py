@@ -110,9 +110,9 @@ def paths_above(uri: str) -> Iterator[str]:
 
 
 def link(body: JsonObject, *path: str) -> str:
-    """Return the target of the reference at a path, '' where there is none."""
+    """Return the target of the reference at a path, '' where there is none, or one that is too long for any."""
     value = value_at(body, *path, "@odata.id")
-    return normalize_uri(value) if isinstance(value, str) else ""
+    return normalize_uri(value) if isinstance(value, str) and is_bounded(value) else ""
 
 
 def links(body: JsonObject, *path: str) -> tuple[str, ...]:

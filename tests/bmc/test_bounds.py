@@ -331,6 +331,8 @@ async def test_an_embedded_member_of_very_many_steps_is_a_problem_and_no_resourc
     assert [one.uri for one in inventory.chassis] == [f"{ROOT}/Chassis/0"]
     assert [one.sentence for one in inventory.problems] == [f"{ROOT}/Chassis has a link that is too long."]
     assert list(paths_above(deep)) == []
+    [event] = decode_events(json.dumps({"Events": [{"EventId": "1", "OriginOfCondition": deep}]}), "1")
+    assert event.origin_uri == ""
 
 
 def test_links_that_many_resources_share_make_a_bounded_number_of_relations(monkeypatch: pytest.MonkeyPatch) -> None:
