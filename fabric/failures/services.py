@@ -61,6 +61,9 @@ def failures_notice(*, chassis: Chassis, **kwargs: Any) -> None:
     if not rows:
         return
     busy = set(Operation.objects.open().filter(chassis=chassis).values_list("device", flat=True))
+    # What is gone cannot be detached: it would be replaced again and again.
+    replaced = Failure.objects.filter(chassis=chassis, end=End.REPLACED, device__missing_since__lte=F("ended_at"))
+    busy |= set(replaced.filter(host_port=F("device__approved_host_port")).values_list("device", flat=True))
     for device in rows:
         cause, failure = failure_cause(device), known.get(device.pk)
         if device.pk in busy or (failure is not None and failure.state == State.REPLACING):

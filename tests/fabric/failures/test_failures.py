@@ -25,6 +25,7 @@ from fabric.inventory.models import Chassis, Device, LeasablePart
 from fabric.inventory.sync import inventory_apply
 from fabric.leases.models import Lease, LeaseItem
 from fabric.leases.services import lease_give
+from fabric.operations.models import Operation, Plan
 from fabric.operations.services import operation_request
 from fabric.topology.problems import present_problems
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, device_in, host_port_of, mirror
@@ -300,6 +301,20 @@ def test_with_consent_given_before_a_spare_of_the_pool_takes_its_place_in_the_le
     assert AuditEntry.objects.get(action="failure.replace").actor_id is None
     assert "drawer1slot1" not in simulator.state()["zones"]["hostport1_H1"]
     assert "drawer1slot2" in simulator.state()["zones"]["hostport1_H1"]
+
+
+def test_a_device_that_is_gone_is_replaced_once(chassis: Chassis, administrator: User) -> None:
+    found(chassis, attached={gpu(chassis, 2): None, gpu(chassis, 4): None})
+    gone = device_vanishes(last_walk(chassis), gpu(chassis, 1))
+    inventory_apply(chassis=chassis, inventory=gone)
+    failure = Failure.objects.get()
+    failure_replace(person=administrator, failure=failure, spare=gpu(chassis, 2).pk)
+    Operation.objects.update(state=Operation.State.DONE)
+    Plan.objects.update(state=Plan.State.DONE)
+    failures_process()
+    assert state_of(failure) == (State.ENDED, End.REPLACED)
+    inventory_apply(chassis=chassis, inventory=gone)
+    assert not Failure.objects.open().exists()
 
 
 @pytest.mark.usefixtures("short_retraining")
