@@ -123,10 +123,8 @@ def _reconsider(failures: QuerySet[Failure]) -> None:
 
 def failures_process() -> None:
     """Act on failures that have lasted, and conclude replacements; a problem with one does not stop the others."""
-    for chassis in Chassis.objects.filter(failures__in=Failure.objects.reassigned()).distinct():
-        with transaction.atomic():
-            for locked in lock_chassis([chassis.pk]):
-                failures_notice(chassis=locked)
+    for failure in {one.chassis_id: one for one in Failure.objects.reassigned()}.values():
+        _safely(_notice_reassigned, failure)
     undecided = Failure.objects.filter(state__in=UNDECIDED)
     # A walk has shown them after that time, too: of a BMC that does not answer nothing is known.
     lasting = undecided.filter(chassis__inventory_at__gte=F("noticed_at") + CONFIRMED_AFTER)
@@ -135,6 +133,12 @@ def failures_process() -> None:
     replaced = Failure.objects.filter(state=State.REPLACING, plan__state__in=Plan.FINAL)
     for failure in replaced.order_by("pk"):
         _safely(_conclude, failure)
+
+
+def _notice_reassigned(failure: Failure) -> None:
+    with transaction.atomic():
+        for locked in lock_chassis([failure.chassis_id]):
+            failures_notice(chassis=locked)
 
 
 def _safely(step: Any, failure: Failure) -> None:
