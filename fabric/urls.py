@@ -59,6 +59,7 @@ urlpatterns = [
     path("drift/acceptance/", drift_views.drift_accept, name="drift_accept"),
     path("drift/re-application/", drift_views.drift_reapply, name="drift_reapply"),
     path("failures/", failures_views.failures, name="failures"),
+    path("failures.csv", failures_views.failures_csv, name="failures_csv"),
     path("failures/policy/", failures_views.failure_policy, name="failure_policy"),
     path("failures/<int:pk>/", failures_views.failure, name="failure"),
     path("failures/<int:pk>/replacement/", failures_views.failure_replace, name="failure_replace"),

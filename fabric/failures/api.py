@@ -69,11 +69,8 @@ class FailureViewSet(ListedResourceViewSet):
     )
     def list(self, request: Request) -> Response:
         """List failures, newest first."""
-        rows = failure_rows(self.person)
         state = query_choice(request, "state", STATES)
-        if state is not None:
-            rows = rows.open() if state == "open" else rows.filter(state=Failure.State.ENDED)
-        return self.answer_page(rows)
+        return self.answer_page(failure_rows(self.person, ended=None if state is None else state == "ended"))
 
     @extend_schema(operation_id="failures_retrieve", responses=FailureSerializer)
     def retrieve(self, request: Request, pk: int) -> Response:

@@ -36,7 +36,7 @@ class FailurePolicy(models.Model):
         constraints = [models.UniqueConstraint(Coalesce("tenant", 0), name="one_failure_policy_a_tenant")]
 
     def __str__(self) -> str:
-        return f"{self.tenant or 'Parts of nobody'}: {self.choice}"
+        return f"{self.tenant or 'Unassigned devices'}: {self.choice}"
 
 
 class Failure(models.Model):

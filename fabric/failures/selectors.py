@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from django.db.models import Prefetch, Q
 
@@ -28,6 +29,11 @@ from fabric.topology.problems import BAD_HEALTH, DOWN_STATES, Problem, ProblemLe
 
 Cause, Choice = Failure.Cause, FailurePolicy.Choice
 PROPOSED = gettext_noop("replacement proposed")
+CSV_COLUMNS: Final = (
+    gettext_noop("Device"), gettext_noop("What failed"), gettext_noop("Chassis"), gettext_noop("Host"),
+    gettext_noop("Tenant"), gettext_noop("Noticed"), gettext_noop("State"), gettext_noop("Replacement"),
+    gettext_noop("Decided by"), gettext_noop("Ended"), gettext_noop("End"), gettext_noop("Why not replaced"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +46,25 @@ class TenantPolicy:
     set_at: datetime | None = None
 
 
-def failure_rows(person: User) -> Failure.FailureQuerySet:
-    """Return the failures that a person may see, newest first; each with its plan where they may see that too."""
+def failure_rows(person: User, *, ended: bool | None = None) -> Failure.FailureQuerySet:
+    """Return the failures that a person may see, newest first: those that have `ended`, or have not; None for all.
+
+    Each has its plan where they may see that too.
+    """
     rows: Failure.FailureQuerySet = Failure.objects.visible_to(person).select_related("chassis", "tenant")
-    return rows.prefetch_related(Prefetch("plan", Plan.objects.visible_to(person)))
+    rows = rows.prefetch_related(Prefetch("plan", Plan.objects.visible_to(person)))
+    if ended is None:
+        return rows
+    return rows.filter(state=Failure.State.ENDED) if ended else rows.open()
+
+
+def failure_cells(row: Failure) -> tuple[object, ...]:
+    """Return the cells of a file, in the order of CSV_COLUMNS; times ISO 8601 in UTC."""
+    return (
+        row.device_name, row.cause, row.chassis.name, row.host_name, row.tenant.name if row.tenant is not None else "",
+        row.noticed_at.isoformat(timespec="seconds"), row.state, row.spare_name, row.decided_by_name,
+        row.ended_at.isoformat(timespec="seconds") if row.ended_at is not None else "", row.end, row.why,
+    )  # fmt: skip
 
 
 def failure_get(person: User, pk: int) -> Failure:

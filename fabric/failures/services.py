@@ -47,7 +47,7 @@ MAX_PAUSE: Final = timedelta(hours=1)  # between attempts of the site that are r
 MAX_ENDED: Final = 100  # of a device, that are kept
 ORIGIN: Final = "failure"
 UNDECIDED: Final = (State.NOTICED, State.PROPOSED)
-NO_SPARE: Final = gettext_noop("No like device is free, well and permitted by the rules of its drawer.")
+NO_SPARE: Final = gettext_noop("No device of its model is free, healthy and permitted by the rules of its drawer.")
 OF_THE_HOST: Final = gettext_noop("Its host has failed: another device would not help.")
 
 

@@ -10,14 +10,23 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
 from accounts.audit.actions import Action
-from accounts.declaration import NO_SAMPLE, Audience, MenuEntry, declare
+from accounts.declaration import NO_PAGE, NO_SAMPLE, Audience, MenuEntry, declare
+from core.downloads import Download, csv_download, csv_table
 from core.errors import Conflict, Invalid
 from core.language import _, gettext_noop
 from core.text import parse_id
 from fabric.failures import services
 from fabric.failures.models import Failure, FailurePolicy
-from fabric.failures.selectors import failure_get, failure_rows, settable_policies, spares_of, tenant_get
-from fabric.history.views import ROWS_A_PAGE
+from fabric.failures.selectors import (
+    CSV_COLUMNS,
+    failure_cells,
+    failure_get,
+    failure_rows,
+    settable_policies,
+    spares_of,
+    tenant_get,
+)
+from fabric.history.views import CSV_ROWS_PER_QUERY, ROWS_A_PAGE
 from fabric.inventory.labels import part_name
 from fabric.inventory.models import Device
 
@@ -28,8 +37,7 @@ def failures(request: HttpRequest) -> HttpResponse:
     """List failures of attached devices, and the policies that the person may set; `show=ended` is in the URL."""
     person = person_of(request)
     ended = request.GET.get("show") == "ended"
-    rows = failure_rows(person)
-    rows = rows.filter(state=Failure.State.ENDED) if ended else rows.open()
+    rows = failure_rows(person, ended=ended)
     context = {
         "page": Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page")),
         "ended": ended,
@@ -37,6 +45,14 @@ def failures(request: HttpRequest) -> HttpResponse:
         "choices": FailurePolicy.Choice.choices,
     }
     return render(request, "fabric/failures/failures.html", context)
+
+
+@require_GET
+@declare(Audience.EVERYBODY, no_page_test=NO_PAGE, section="fabric:failures")
+def failures_csv(request: HttpRequest) -> Download:
+    """Stream the list as CSV, all pages of it."""
+    rows = failure_rows(person_of(request), ended=request.GET.get("show") == "ended")
+    return csv_download(csv_table(CSV_COLUMNS, map(failure_cells, rows.iterator(CSV_ROWS_PER_QUERY))), "failures.csv")
 
 
 @require_GET

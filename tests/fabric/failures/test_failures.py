@@ -179,7 +179,7 @@ def test_a_replacement_is_proposed_after_a_minute_and_waits_for_consent(
     # One that is no longer free is no proposal.
     found(chassis, attached={gpu(chassis, 2): host_port_of(chassis, "H2")})
     failures_process()
-    assert (*state_of(failure), failure.spare, failure.why[:7]) == (State.NOTICED, "", None, "No like")
+    assert (*state_of(failure), failure.spare, failure.why[:9]) == (State.NOTICED, "", None, "No device")
 
 
 def test_only_a_device_that_could_serve_replaces_it(
@@ -211,6 +211,11 @@ def test_by_policy_or_by_decision_it_is_kept(
     client.post(f"/failures/{failure.pk}/keeping/")
     failures_process()
     assert (*state_of(failure), failure.decided_by_name) == (State.KEPT, "", "ada")
+    listed, none = (
+        client.get(f"/failures.csv{query}").getvalue().decode().splitlines()[1:] for query in ("", "?show=ended")
+    )
+    assert (len(listed), none) == (1, [])
+    assert ",kept,,ada," in listed[0]
     Failure.objects.update(state=State.NOTICED, decided_by=None, decided_by_name="")
     failure_policy_set(person=administrator, tenant=None, choice="keep")
     failures_process()
