@@ -34,8 +34,8 @@ def icon(name: str) -> dict[str, Any]:
 
 @register.inclusion_tag("components/table_head.html")
 def table_head(*columns: str) -> dict[str, Any]:
-    """Show the head of a table; a column whose name begins with '#' has numbers."""
-    return {"columns": [(name.removeprefix("#"), name.startswith("#")) for name in columns]}
+    """Show the head of a table; a column of numbers begins with '#', one whose head only readers name with '-'."""
+    return {"columns": [(name.lstrip("#-"), name[:1]) for name in columns]}
 
 
 @register.simple_block_tag
