@@ -215,7 +215,7 @@ def test_the_page_names_whom_it_interrupts_and_requests_it(chassis: Chassis, adm
     drawer = part("drawer", "drawer1")
     page = client.get(f"/maintenance/{drawer.pk}/").content.decode()
     assert "attached devices may be interrupted" in page
-    assert "Type falcon-1 Drawer 1 to confirm it" in page
+    assert "Type falcon-1 Drawer 1 to confirm" in page
     answer = client.post(f"/maintenance/{drawer.pk}/", {"reset_type": "ForceOff", "confirmation": drawer.label})
     assert "It may interrupt what is attached" in answer.content.decode()
     told = ",".join(str(one.device.pk) for one in affected_devices(drawer))
