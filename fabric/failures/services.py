@@ -108,7 +108,9 @@ def _begin(device: Device, port: HostPort, cause: Failure.Cause) -> None:
 
 def _end(failure: Failure, end: Failure.End) -> None:
     failure.state, failure.end, failure.ended_at = State.ENDED, end, timezone.now()
-    failure.save(update_fields=["state", "end", "ended_at"])
+    if end != End.REPLACED:  # what was proposed has replaced nothing
+        failure.spare, failure.spare_name = None, ""
+    failure.save(update_fields=["state", "end", "ended_at", "spare", "spare_name"])
     # A link may come and go for months.
     ended = Failure.objects.filter(device=failure.device_id, state=State.ENDED).order_by("-noticed_at", "-pk")
     Failure.objects.filter(pk__in=[one.pk for one in ended[MAX_ENDED:]]).delete()

@@ -26,6 +26,7 @@ BAD_HEALTH = {"Warning", "Critical"}
 FAILED_SHOWN = timedelta(hours=1)  # older failures are history, not present problems
 MAX_PARTS_SHOWN = 4
 DRIFTED = gettext_noop("drifted")
+NOT_ANSWERING = gettext_noop("not answering")
 LINK_WORDS = (gettext_noop("narrow link"), gettext_noop("slow link"))
 HEALTH_WORDS = {"Warning": gettext_noop("health Warning"), "Critical": gettext_noop("health Critical")}
 
@@ -219,9 +220,9 @@ def _chassis_problems(person: User, chassis: Iterable[Chassis]) -> Iterator[Prob
         if one.last_error and one.enabled:
             what = _("{name} is not answering.", name=one.name)
             yield Problem(
-                level=ProblemLevel.CRITICAL, word=gettext_noop("not answering"),
+                level=ProblemLevel.CRITICAL, word=NOT_ANSWERING, page="fabric:chassis", pk=one.pk,
                 sentence=f"{what} {one.last_error}" if person.is_administrator else what,
-                page="fabric:chassis", pk=one.pk, about=about, chassis_id=one.pk,
+                about=about, chassis_id=one.pk,
             )  # fmt: skip
         elif one.pk in unhealthy:
             parts = ", ".join(unhealthy[one.pk])

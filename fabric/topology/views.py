@@ -58,7 +58,15 @@ from fabric.topology.fleet import MEASURES, fleet_of
 from fabric.topology.front import layout_front
 from fabric.topology.layout import Screen, layout_chassis, planned_locations
 from fabric.topology.overview import overview_for
-from fabric.topology.problems import DRIFTED, Problem, StatusBoard, Subject, present_problems, status_board
+from fabric.topology.problems import (
+    DRIFTED,
+    NOT_ANSWERING,
+    Problem,
+    StatusBoard,
+    Subject,
+    present_problems,
+    status_board,
+)
 from fabric.topology.selectors import (
     chassis_view,
     draft_marks,
@@ -210,10 +218,12 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
     for port in ports:
         port.errors = counts_since(port.errors, counted.get(port.pk))
     board = status_board(person, [pk])
+    status = board.of("chassis", pk)
     context: dict[str, Any] = {
         "chassis": view,
         "page": page,
-        "status": board.of("chassis", pk),
+        # Its standing says that it does not answer, and of when what is shown is.
+        "chassis_problems": [one for one in status.problems if one.word != NOT_ANSWERING] if status else [],
         "picture": layout_chassis(view, draft_marks(person), board, Screen.of(request.COOKIES)),
         "ports": ports,
         "drifted": drift_rows(person, chassis=pk, is_open=True).count(),
