@@ -45,6 +45,11 @@ class TenantPolicy:
     set_by_name: str = ""
     set_at: datetime | None = None
 
+    @property
+    def name(self) -> str:
+        """The name of the tenant, in words where there is none."""
+        return self.tenant.name if self.tenant is not None else _("no tenant (unassigned)")
+
 
 def failure_rows(person: User, *, ended: bool | None = None) -> Failure.FailureQuerySet:
     """Return the failures that a person may see, newest first: those that have `ended`, or have not; None for all.

@@ -37,11 +37,12 @@ def failures(request: HttpRequest) -> HttpResponse:
     """List failures of attached devices, and the policies that the person may set; `show=ended` is in the URL."""
     person = person_of(request)
     ended = request.GET.get("show") == "ended"
-    rows = failure_rows(person, ended=ended)
+    rows, policies = failure_rows(person, ended=ended), settable_policies(person)
     context = {
         "page": Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page")),
         "ended": ended,
-        "policies": settable_policies(person),
+        "policies": policies,
+        "set_policies": [one for one in policies if one.set_at is not None],
         "choices": FailurePolicy.Choice.choices,
     }
     return render(request, "fabric/failures/failures.html", context)

@@ -85,7 +85,8 @@ class PartTable:
         if chassis is not None:
             rows = rows.filter(chassis=chassis)
         if differing:
-            rows = rows.filter(pk__in=[one.pk for one in rows if self._usual_of(one)])
+            found = rows.select_related(None).only("kind", "manufacturer", "model", "version")
+            rows = rows.filter(pk__in=[one.pk for one in found if self._usual_of(one)])
         self.sort = sort if sort.removeprefix("-") in SORTED_BY else "name"
         order = [F(one) if isinstance(one, str) else one for one in SORTED_BY[self.sort.removeprefix("-")]]
         self.rows = rows.order_by(*(one.desc() if self.sort.startswith("-") else one.asc() for one in order), "pk")

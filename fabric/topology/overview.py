@@ -12,7 +12,7 @@ from accounts.models import User
 from core.language import _, gettext_noop
 from fabric.agents.selectors import devices_on_hosts, holders_label
 from fabric.bmc.types import Dialect
-from fabric.inventory.models import Device, HostPort
+from fabric.inventory.models import Chassis, Device, HostPort
 from fabric.leases.selectors import LeaseNotice, lease_notices
 from fabric.operations.models import Operation, Plan
 from fabric.plans.selectors import PlanSummary, plan_summaries
@@ -72,6 +72,7 @@ class Overview:
     """The content of the overview."""
 
     fleet: Fleet
+    answering: int  # chassis that are read and have answered; one that does not is a problem
     problems: tuple[Problem, ...]  # worst first
     capacity: tuple[Capacity, ...]
     readings: FleetReadings
@@ -161,6 +162,7 @@ def overview_for(person: User, *, by: str = "status") -> Overview:
     names = {one.id: one.name for one in fleet.tiles}
     return Overview(
         fleet=fleet,
+        answering=Chassis.objects.visible_to(person).filter(enabled=True, inventory_at__isnull=False).count(),
         problems=_listed((*stuck, *found), names),
         capacity=_capacity(person),
         readings=readings,

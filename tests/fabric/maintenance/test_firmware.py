@@ -284,7 +284,7 @@ def test_the_page_drains_and_requests_it(chassis: Chassis, administrator: User) 
     session.save()
     switch, gpu = part("drawer1_switch"), free_gpu()
     page = client.get(f"/maintenance/{switch.pk}/").content.decode()
-    assert "have to be detached before" in page
+    assert "have to be detached first" in page
     answer = client.post(f"/maintenance/{switch.pk}/drain/")
     assert answer.headers["Location"] == f"/plans/{Plan.objects.get().pk}/"
     image = image_of(administrator, "7.7")
