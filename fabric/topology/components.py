@@ -24,18 +24,18 @@ LABELS = {
 
 
 class ComponentGroup:
-    """The components of one kind; `is_open` where one of them is unwell."""
+    """The components of one kind, of which `unhealthy` (a number) are critical or warn."""
 
     def __init__(self, kind: ComponentKind, found: Iterable[dict[str, Any]]) -> None:
-        self.label = _(LABELS[kind])
-        # The unwell first: of thousands, only some are shown.
+        self.kind, self.label = kind, _(LABELS[kind])
+        # The unhealthy first: of thousands, only some are shown.
         rows = sorted(found, key=lambda one: one["health"] not in BAD_HEALTH)
         self.count = len(rows)
         self.rows = [
             {**one, "facts": component_facts(one), "is_absent": one["state"] == "Absent"} for one in rows[:MAX_SHOWN]
         ]
         self.left_out = self.count - len(self.rows)
-        self.is_open = bool(rows) and rows[0]["health"] in BAD_HEALTH
+        self.unhealthy = sum(one["health"] in BAD_HEALTH for one in rows)
 
 
 def chassis_components(walked: Iterable[dict[str, Any]]) -> list[ComponentGroup]:
