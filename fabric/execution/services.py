@@ -44,13 +44,16 @@ PICKUP_SECONDS = 3  # time for a worker to take a new operation from the queue
 def runnable_operations() -> list[str]:
     """Return the ids of open operations that are due, and that no worker has claimed."""
     now = timezone.now()
-    heads: dict[tuple[int, int | None], Operation] = {}
+    heads: dict[tuple[int, int | None, bool], Operation] = {}
     # Queried every few seconds, for all of them: their steps are not needed.
     needed = (
-        Operation.objects.open().in_turn_to_run().only("chassis", "drawer", "lease_until", "requested_at", "attempts")
+        Operation.objects.open()
+        .in_turn_to_run()
+        .only("chassis", "drawer", "kind", "lease_until", "requested_at", "attempts")
     )
     for operation in needed:
-        heads.setdefault((operation.chassis_id, operation.drawer_id), operation)
+        place = (operation.chassis_id, operation.drawer_id, operation.kind in Operation.READING)
+        heads.setdefault(place, operation)
     return [
         str(operation.pk)
         for operation in heads.values()

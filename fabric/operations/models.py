@@ -138,6 +138,8 @@ class Operation(models.Model):
 
     # Those that run alone in their chassis: whatever else works on it may lose the BMC or a link.
     EXCLUSIVE = ("reset", "trial", "firmware")
+    # Those that change nothing, and may take half an hour: only what runs alone waits for them.
+    READING = ("logs",)
     FINAL = ("done", "failed", "cancelled")
     AT_WORK = ("running", "verifying")
 
@@ -165,7 +167,10 @@ class Operation(models.Model):
             rows = self.filter(chassis=operation.chassis_id)
             if operation.kind in Operation.EXCLUSIVE:
                 return rows
-            return rows.filter(Q(drawer=operation.drawer_id) | Q(kind__in=Operation.EXCLUSIVE))
+            if operation.kind in Operation.READING:
+                return rows.filter(kind__in=(*Operation.READING, *Operation.EXCLUSIVE))
+            in_drawer = Q(drawer=operation.drawer_id) & ~Q(kind__in=Operation.READING)
+            return rows.filter(in_drawer | Q(kind__in=Operation.EXCLUSIVE))
 
         def at_work_since(self, at: datetime) -> Self:
             """Return those running now, or ended since: their read-back is newer than values read then."""

@@ -630,3 +630,23 @@ def test_whose_turn_it_is_is_found_by_one_question_that_reads_no_steps() -> None
         assert runnable_operations() == [str(first.pk)]
     assert len(asked) == 1
     assert '"steps"' not in asked[0]["sql"]
+
+
+@pytest.mark.django_db
+def test_logs_are_collected_beside_all_that_does_not_run_alone() -> None:
+    chassis = Chassis.objects.create(name="falcon-1", url="https://127.0.0.1:1", enabled=False)
+    long_ago = timezone.now() - timedelta(minutes=1)
+
+    def asked(kind: str, seconds: int) -> Operation:
+        at = long_ago + timedelta(seconds=seconds)
+        return Operation.objects.create(kind=kind, chassis=chassis, requested_at=at)
+
+    logs, detached, more_logs = asked("logs", 0), asked("detach", 1), asked("logs", 2)
+    assert runnable_operations() == [str(logs.pk), str(detached.pk)]
+    claimed = claims.OperationClaim.take(str(logs.pk), "one")
+    assert claimed is not None
+    assert claims.OperationClaim.take(str(more_logs.pk), "two") is None
+    assert runnable_operations() == [str(detached.pk)]
+    Operation.objects.filter(pk=detached.pk).update(state="done")
+    reset = asked("reset", 3)
+    assert claims.OperationClaim.take(str(reset.pk), "two") is None
