@@ -32,7 +32,8 @@ logger = logging.getLogger(__name__)
 
 # A BMC that starts without a clock reports old times until its clock is set.
 EARLIEST_TIME = datetime(2015, 1, 1, tzinfo=UTC)
-MAX_ALIKE = 1000  # events of one content and time, beyond which only their ids count: each is compared with all
+# Events of one content and time that are kept, or without a time, in a day: each new one is compared with all.
+MAX_ALIKE = 1000
 MAX_REPORTED = 50_000  # keys in memory: the longest log that is read at once, and more
 # New events of a chassis that are kept: as many as its logs may have at first, and so many a day of a BMC that sends
 # them for ever. Beyond that they are dropped, and a page and an event say so.
@@ -41,6 +42,7 @@ MAX_STORED_A_DAY = 10_000
 TOO_MANY = gettext_noop(
     "It sends more events than are kept of one chassis, 10,000 a day: some are dropped. Check what it reports."
 )
+TOO_MANY_ALIKE = gettext_noop("It repeats one event of one time more than 1,000 times: the others are dropped.")
 # Events of a stream are recent; one that is older than this by both clocks is repeated, late.
 LATE = timedelta(minutes=2)
 
@@ -210,26 +212,34 @@ def _within_limit(locked: Position, count: int, now: datetime) -> int:
     locked.moved_at = min(now, locked.moved_at + fallen * a_day / MAX_STORED_A_DAY) if left else now
     locked.save(update_fields=["count", "moved_at"])
     if kept < count:
-        _report_dropped(locked.chassis_id, now)
+        event_limit_record(chassis_id=locked.chassis_id, sentence=TOO_MANY)
+        _report_dropped(locked.chassis_id, TOO_MANY, now)
     elif left <= MAX_STORED_AT_ONCE - MAX_STORED_A_DAY < before:
         Chassis.objects.filter(pk=locked.chassis_id, event_limit=TOO_MANY).update(event_limit="")
     return kept
 
 
-def _report_dropped(chassis_id: int, now: datetime) -> None:
-    event_limit_record(chassis_id=chassis_id, sentence=TOO_MANY)
+def _has_enough(group: Sequence[KnownEvent], record: Record, now: datetime) -> bool:
+    """Return whether no more events like this one are kept."""
+    if len(group) < MAX_ALIKE or not rules.is_timeless(record):
+        return len(group) >= MAX_ALIKE
+    return sum(now - row.received_at < timedelta(days=1) for row in group) >= MAX_ALIKE
+
+
+def _report_dropped(chassis_id: int, sentence: str, now: datetime) -> None:
+    """Report once a day that events of a chassis are dropped."""
     reported = event_record(
         source=EventSource.SITE,
         message_id="FalconWeb.EventsDropped",
         severity="Warning",
-        text=TOO_MANY,
+        text=sentence,
         at=now,
         chassis_id=chassis_id,
-        key=f"dropped {now:%Y-%m-%d}",
+        key=f"dropped {now:%Y-%m-%d} {sentence[:30]}",
         link=reverse("fabric:chassis", args=[chassis_id]),
     )
     if reported is not None:
-        logger.warning("chassis %s: %s", chassis_id, TOO_MANY)
+        logger.warning("chassis %s: %s", chassis_id, sentence)
 
 
 @dataclass(frozen=True)
@@ -254,7 +264,7 @@ class _IngestContext:
     def unreported(self, record: Record, group: Sequence[KnownEvent]) -> list[KnownEvent]:
         """Return the known events that the record may repeat; a BMC without a clock repeats no time."""
         told = parse_timestamp(record.timestamp)
-        if self.reported is None or told is None or told < EARLIEST_TIME or len(group) > MAX_ALIKE:
+        if self.reported is None or told is None or told < EARLIEST_TIME:
             return []
         return [row for row in group if row.key not in self.reported and row.key not in self.found]
 
@@ -272,6 +282,7 @@ def _ingest(
     new: list[tuple[Record, Event]] = []
     seen: dict[int, Record] = {}  # id of known rows to their record in this batch
     before: datetime | None = None
+    alike_dropped = False
     for record in records:
         at = before = context.time_of(record, before)
         if at < oldest:
@@ -282,6 +293,9 @@ def _ingest(
         if row is None and not rules.is_timeless(record):
             near = groups[rules.timeless_signature(record)]
             row = find(record, [one for one in near if abs(one.received_at - at) < rules.TIMELESS_WINDOW], ())
+        if row is None and _has_enough(group, record, now):
+            alike_dropped = True
+            continue
         if row is None:
             event = _new_event(chassis_id, record, at, now, signature)
             event.key = event_key(EventSource.BMC, chassis_id, rules.unique_key_suffix(record, signature, group, now))
@@ -296,6 +310,8 @@ def _ingest(
         context.found.add(row.key)
         if row.pk > 0:
             seen[row.pk] = record
+    if alike_dropped:
+        _report_dropped(chassis_id, TOO_MANY_ALIKE, now)
     if new:
         del new[_within_limit(locked, len(new), now) :]
     events = _with_subjects(chassis_id, new, owners)

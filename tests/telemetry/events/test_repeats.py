@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from django.db.models import F
 from django.utils import timezone
@@ -147,3 +148,17 @@ def test_of_events_without_end_so_many_a_day_are_kept_and_the_page_says_so(
     assert kept_of(1, days_later=2) == (1, "")
     Position.objects.update(moved_at=timezone.now() + timedelta(days=9))  # a clock that was set back
     assert kept_of(3) == (3, "")
+
+
+def test_of_one_event_that_is_repeated_without_end_so_many_are_kept(
+    openbmc: Chassis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "MAX_ALIKE", 3)
+    at, connection = timezone.now() - timedelta(hours=1), set[str]()
+    assert [stream(openbmc, [record(n, at), record(n + 1, at)], connection) for n in (1, 3, 5)] == [2, 1, 0]
+    assert stream(openbmc, [record(2, at), record(7, at, words="eth1")], connection) == 1
+    assert Event.objects.filter(message="FalconWeb.EventsDropped").count() == 1
+    timeless = [msgspec.structs.replace(record(n, at), timestamp="") for n in range(10, 15)]
+    assert stream(openbmc, timeless[:4], connection) == 3
+    Event.objects.update(received_at=timezone.now() - timedelta(days=2))
+    assert stream(openbmc, timeless[4:], connection) == 1
