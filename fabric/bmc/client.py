@@ -213,7 +213,7 @@ class BmcClient:
         await self._signed_in.ensure()
         own = {**headers, **self._signed_in.headers}
         raw = await self._exchange(
-            "POST", self.path(uri), headers=own, content=content, timeout=timeout, before=self._before_write
+            "POST", self.own_path(uri), headers=own, content=content, timeout=timeout, before=self._before_write
         )
         return self._accept(uri, raw)
 
@@ -300,7 +300,7 @@ class BmcClient:
             headers["Last-Event-ID"] = last_event_id
         for attempt in (1, 2):
             signed = {**headers, **self._signed_in.headers}
-            async with self._transport.stream(uri, headers=signed, silence=silence) as response:
+            async with self._transport.stream(self.own_path(uri), headers=signed, silence=silence) as response:
                 if response.status == 200:
                     self.streams += 1
                     try:

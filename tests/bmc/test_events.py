@@ -167,6 +167,10 @@ async def test_a_stream_that_ends_or_is_refused_raises() -> None:
                 await collect(bmc, 2, seen, last_event_id="2")
             assert [each.event_id for each in seen] == ["3"]
             assert server.asked[-1].headers["Last-Event-ID"] == "2"
+            # A BMC that was entered by its address names its stream under its own name.
+            with pytest.raises(Unreachable, match="ended its event stream"):
+                seen += [each async for each in stream_events(bmc, f"https://bmc.example{STREAM}")]
+            assert [asked.path for asked in server.asked] == [STREAM] * 2
             server.routes = {}
             with pytest.raises(RequestRefused):
                 await collect(bmc, 1, [])
