@@ -290,6 +290,7 @@ class Composer:
         port.host = None
         self._physics.drop(port)
         port.host = host
+        port.link.powered = self._state.has_power(port)
         port.revision += 1
         if was_cabled:
             self._events.report("Fabric.1.0.CableRemoved", port.switch, port.name, origin=port.port_uri)

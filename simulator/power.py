@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from simulator.physics import Clock, Physics
-from simulator.state import ChassisState, SimulatedDrawer, SimulatedHostPort, SimulatedSlot, SwitchPort
+from simulator.state import ChassisState, SimulatedDrawer, SimulatedSlot, SwitchPort
 
 CYCLE_SECONDS = 2.0
 SHUTDOWN_SECONDS = 3.0
@@ -18,19 +18,18 @@ DEVICE_RESETS = ["ForceRestart"]
 
 
 class PowerControl:
-    """The power of one chassis: `off` has the names of drawers ('drawer1') and hosts that are off."""
+    """The power of one chassis, by the names of its drawers ('drawer1') and of hosts."""
 
     def __init__(self, state: ChassisState, physics: Physics, clock: Clock) -> None:
         self._state = state
         self._physics = physics
         self._clock = clock
         self._pending: dict[str, asyncio.Task[None]] = {}
-        self.off: set[str] = set()
         self.reset_at: dict[str, str] = {}  # LastResetTime of hosts
 
     def state_of(self, *names: str) -> str:
         """Return the PowerState of the whole of these: 'Off' where all of them are."""
-        return "Off" if names and self.off.issuperset(names) else "On"
+        return "Off" if names and self._state.off.issuperset(names) else "On"
 
     def drawers(self, drawers: Iterable[SimulatedDrawer], kind: str) -> None:
         """Reset drawers."""
@@ -69,12 +68,12 @@ class PowerControl:
             self._switch(name, ports(), on=True)
 
     def _switch(self, name: str, ports: list[SwitchPort], *, on: bool) -> None:
-        if on is (name not in self.off):
+        off = self._state.off
+        if on is (name not in off):
             return
-        (self.off.discard if on else self.off.add)(name)
+        (off.discard if on else off.add)(name)
         for port in ports:
-            host = port.host if isinstance(port, SimulatedHostPort) else None
-            port.link.powered = self.off.isdisjoint({f"drawer{port.drawer}", host or ""})
+            port.link.powered = self._state.has_power(port)
             if on and port.connected and port.in_use:
                 self._physics.train(port.link)
             elif not on and port.link.status != "NoLink":

@@ -244,7 +244,7 @@ class Exchange:
         upload = Upload(b"", 0)
         async for part in await self._request.multipart():
             if isinstance(part, BodyPartReader) and part.name == "UpdateParameters":
-                parameters = msgspec.json.decode(await part.read(), type=Body)
+                parameters = _decoded(await part.read())
             elif isinstance(part, BodyPartReader):
                 upload = await _read_file(_chunks(part))
         return parameters, upload
@@ -258,12 +258,7 @@ class Exchange:
         media = self._request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
         if media != "application/json":
             raise RedfishError(415, "UnsupportedMediaType", "The body of a request must be application/json.")
-        try:
-            body = msgspec.json.decode(content)
-        except msgspec.DecodeError as error:
-            raise RedfishError(400, "MalformedJSON", f"The request body is not JSON: {error}") from error
-        if not isinstance(body, dict):
-            raise RedfishError(400, "UnrecognizedRequestBody", "The request body is not a JSON object.")
+        body = _decoded(content)
         return {key: value for key, value in body.items() if key not in ("@odata.id", "@odata.type", "@odata.etag")}
 
     def _check_match(self, node: ResourceNode) -> None:
@@ -282,6 +277,16 @@ class Exchange:
             headers["ETag"] = node.etag(node.render())
             body = {**body, "@odata.etag": headers["ETag"]}
         return json_response(reply.status, body, {**headers, **_schema_header(body)})
+
+
+def _decoded(content: bytes) -> Body:
+    try:
+        body = msgspec.json.decode(content)
+    except msgspec.DecodeError as error:
+        raise RedfishError(400, "MalformedJSON", f"The request body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise RedfishError(400, "UnrecognizedRequestBody", "The request body is not a JSON object.")
+    return body
 
 
 async def _chunks(part: BodyPartReader) -> AsyncIterator[bytes]:

@@ -217,7 +217,7 @@ class Falcon:
             "cabling": {port.endpoint: port.host for port in state.host_ports()},
             "hosts": {} if self.hosts is None else self.hosts.truth(),
             "ports": {port.endpoint: _port_state(port.link) for port in state.switch_ports()},
-            "off": sorted(self.power.off),
+            "off": sorted(state.off),
             "modes": {f"drawer{drawer.number}": drawer.mode for drawer in state.drawers.values()},
             "links": {port.endpoint: _link_state(port.link) for port in state.switch_ports()},
             "devices": {slot.endpoint: slot.device.serial for slot in state.all_slots() if slot.device is not None},

@@ -318,6 +318,13 @@ class ChassisState:
     steps: int = 0
     # URIs of sensors that use another unit than their own, due to a fault.
     other_units: set[str] = field(default_factory=set)
+    # Names of the drawers ('drawer1') and hosts that are off.
+    off: set[str] = field(default_factory=set)
+
+    def has_power(self, port: SwitchPort) -> bool:
+        """Return whether the drawer of a port is on, and the host at its other end, if there is one."""
+        host = port.host if isinstance(port, SimulatedHostPort) else None
+        return self.off.isdisjoint({f"drawer{port.drawer}", host or ""})
 
     def version(self, name: str) -> str:
         """Return the version of the firmware of the BMC, of a switch, or of the device in a slot."""

@@ -1,4 +1,7 @@
-"""Virtual CXL switches: one for each host port, whose virtual PCI-to-PCI bridges are bound to the ports of devices."""
+"""Virtual CXL switches: one for each host port, whose virtual PCI-to-PCI bridges are bound to the ports of devices.
+
+Each has as many bridges as its drawer has slots.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,8 @@ from simulator.errors import conflict, no_operation, property_missing, property_
 from simulator.odata import Body, identity, link, references
 from simulator.resources.zones import bind_slots
 from simulator.service import Falcon
-from simulator.state import SimulatedDrawer, SimulatedHostPort, SimulatedSlot, virtual_switch_uri
+from simulator.state import SWITCHES, SimulatedDrawer, SimulatedHostPort, SimulatedSlot, virtual_switch_uri
 from simulator.tree import COMPOSE, AuthenticatedRequest, Reply, ResourceNode, WriteMethod
-
-BRIDGES = 8
 
 
 def register(falcon: Falcon) -> None:
@@ -22,9 +23,7 @@ def register(falcon: Falcon) -> None:
     for drawer in falcon.state.drawers.values():
         ports = list(drawer.host_ports.values())
         uris = [virtual_switch_uri(port) for port in ports]
-        falcon.tree.collection(
-            uris[0].rpartition("/")[0], "VirtualCXLSwitch", "Virtual CXL Switches", partial(list, uris)
-        )
+        falcon.tree.collection(_collection(drawer), "VirtualCXLSwitch", "Virtual CXL Switches", partial(list, uris))
         for port in ports:
             _register_virtual_switch(falcon, drawer, port)
 
@@ -34,15 +33,15 @@ def switch_properties(drawer: SimulatedDrawer) -> Body:
     ports = list(drawer.host_ports.values())
     return {
         "MaxVCSsSupported": len(ports),
-        "TotalNumbervPPBs": BRIDGES * len(ports),
+        "TotalNumbervPPBs": len(drawer.slots) * len(ports),
         "NumberOfBoundvPPBs": sum(len(port.slots) for port in ports),
-        "VirtualCXLSwitches": link(virtual_switch_uri(ports[0]).rpartition("/")[0]),
+        "VirtualCXLSwitches": link(_collection(drawer)),
     }
 
 
 def _register_virtual_switch(falcon: Falcon, drawer: SimulatedDrawer, port: SimulatedHostPort) -> None:
     uri = virtual_switch_uri(port)
-    numbers = range(1, BRIDGES + 1)
+    numbers = _numbers(drawer)
     falcon.tree.resource(uri, partial(_virtual_switch, port))
     falcon.tree.collection(
         f"{uri}/VPPBs",
@@ -54,6 +53,14 @@ def _register_virtual_switch(falcon: Falcon, drawer: SimulatedDrawer, port: Simu
         writes = {"PATCH": WriteMethod(partial(_change, falcon, drawer, port, number), COMPOSE)}
         render = partial(_bridge, drawer, port, number)
         falcon.tree.add(ResourceNode(f"{uri}/VPPBs/{number}", render, writes, revision=partial(_revision, port)))
+
+
+def _collection(drawer: SimulatedDrawer) -> str:
+    return f"{SWITCHES}/drawer{drawer.number}_switch/VCSs"
+
+
+def _numbers(drawer: SimulatedDrawer) -> range:
+    return range(1, len(drawer.slots) + 1)
 
 
 def _revision(port: SimulatedHostPort) -> int:
@@ -75,7 +82,7 @@ def _virtual_switch(port: SimulatedHostPort) -> Body:
 def _bound(drawer: SimulatedDrawer, port: SimulatedHostPort) -> dict[int, SimulatedSlot]:
     """Return the slots at the bridges of a host port; those that no request bound have the first free ones."""
     bridges = port.bridges = {at: slot for at, slot in port.bridges.items() if slot in port.slots}
-    free = (number for number in range(1, BRIDGES + 1) if number not in bridges)
+    free = (number for number in _numbers(drawer) if number not in bridges)
     for slot in [slot for slot in port.slots if slot not in bridges.values()]:
         bridges[next(free)] = slot
     return {at: drawer.slots[slot] for at, slot in bridges.items()}

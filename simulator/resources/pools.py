@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from simulator.composition import SYSTEMS
 from simulator.errors import (
     conflict,
     no_operation,
+    not_found,
     parameter_missing,
     property_missing,
     property_refused,
@@ -33,6 +34,7 @@ SERVICE = f"{V1}/CompositionService"
 ZONES_OF_BLOCKS = f"{SERVICE}/ResourceZones"
 CAPABILITIES = f"{SYSTEMS}/Capabilities"
 COMPOSE_ACTION = "CompositionService.Compose"
+Done = TypeVar("Done")
 
 
 def register_pools(falcon: Falcon) -> Body:
@@ -254,15 +256,29 @@ def _created(falcon: Falcon, asked: _Composition) -> Reply:
 async def _retire(falcon: Falcon, port: SimulatedHostPort, call: AuthenticatedRequest) -> Reply:
     retired = _Composition(port, None)
     retired.check(falcon)
-    return await carry_out(falcon, f"Decompose {port.system}", lambda: retired.apply(falcon, call.actor))
+    work = _while_composed(port, lambda: retired.apply(falcon, call.actor))
+    return await carry_out(falcon, f"Decompose {port.system}", work)
+
+
+def _while_composed(port: SimulatedHostPort, work: Callable[[], Done]) -> Callable[[], Done]:
+    """Return the work on the present system of a host port; it refuses (404) once that has been decomposed."""
+    system = port.system
+
+    def done() -> Done:
+        if port.system != system:
+            raise not_found(f"{SYSTEMS}/{system}")
+        return work()
+
+    return done
 
 
 async def _change(falcon: Falcon, port: SimulatedHostPort, call: AuthenticatedRequest) -> Reply:
     names = listed_members(call.body, composed_system(falcon, port), "ResourceBlocks", COMPOSITION_BLOCKS)
     slots = falcon.composer.slots_of_list(port, names)
     _Composition(port, slots).check(falcon)
+    desired = _while_composed(port, lambda: slots)
     return await bind_slots(
-        falcon, port, lambda: slots, by=call.actor, answer=lambda: Reply(200, composed_system(falcon, port))
+        falcon, port, desired, by=call.actor, answer=lambda: Reply(200, composed_system(falcon, port))
     )
 
 

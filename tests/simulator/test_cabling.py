@@ -42,6 +42,15 @@ def test_a_cable_leads_to_another_host_and_its_devices_with_it(fresh: SimulatorP
     eventually(lambda: client.get(f"{PORTS}/H3")["LinkStatus"], "LinkUp".__eq__)
 
 
+def test_a_cable_from_a_host_that_is_off_to_one_that_is_on_has_a_link_again(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    off = client.request("POST", f"{V1}/Systems/node-c/Actions/ComputerSystem.Reset", json={"ResetType": "ForceOff"})
+    assert off.status_code == 204
+    eventually(lambda: client.get(f"{PORTS}/H3")["LinkStatus"], "LinkDown".__eq__)
+    cable(fresh, "H3", "node-b")
+    eventually(lambda: client.get(f"{PORTS}/H3")["LinkStatus"], "LinkUp".__eq__)
+
+
 def test_a_pulled_cable_leaves_the_devices_attached_and_unreached(fresh: SimulatorProcess) -> None:
     client = Client(fresh)
     before = fresh.state()["zones"]

@@ -109,6 +109,14 @@ def test_a_system_is_composed_changed_and_decomposed(systems: Client) -> None:
     assert systems.request("POST", SYSTEMS, json=blocks("hostport1_H3")).headers["Location"] != uri
 
 
+def test_a_system_is_decomposed_once() -> None:
+    with SimulatorProcess("--dialect", "systems", "--bind-by-task") as process:
+        client = Client(process)
+        asked = [client.request("DELETE", f"{SYSTEMS}/hostport1_H2-1").headers["Location"] for _ in range(2)]
+        ends = [eventually(lambda: client.request("GET", uri), lambda one: one.status_code != 202) for uri in asked]  # noqa: B023
+        assert [end.status_code for end in ends] == [204, 404]
+
+
 def test_where_composed_systems_are_fixed_the_service_says_so() -> None:
     with SimulatorProcess("--dialect", "systems-fixed") as process:
         client = Client(process)

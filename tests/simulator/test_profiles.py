@@ -28,11 +28,13 @@ def test_each_profile_of_the_site_can_be_played() -> None:
 
 
 async def test_a_chassis_of_another_model_is_that_to_the_site() -> None:
-    with SimulatorProcess("--profile", "h3-falcon-c5022") as process:
+    with SimulatorProcess("--profile", "h3-falcon-c5022", "--dialect", "cxl") as process:
         async with BmcClient(pinned(process)) as bmc:
             inventory = await discover(bmc)
     outer = next(one for one in inventory.chassis if not one.contained_by)
     assert profile_of(outer.manufacturer, outer.model).key == "h3-falcon-c5022"
+    # One for each slot that a host port can have.
+    assert inventory.dialect_reason.endswith("there are 88 bridges.")
     first = inventory.drawers[0]
     assert (first.mode, first.allowed_modes) == (DrawerMode.UNKNOWN, ())
     slots = [slot for slot in inventory.slots if slot.chassis_uri == first.uri]
