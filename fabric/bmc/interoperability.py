@@ -249,7 +249,7 @@ class _Judgement:
             else:
                 count(MANDATORY, GapKind.VALUE, wanted, is_met=self._compares(compare, values, True, value))
         for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, Mapping):
+            if isinstance(part, dict):
                 self._judge_object(asked.get("PropertyRequirements", {}), each, part, f"{path}/")
 
     def _in_effect(self, asked: JsonObject, each: CrawledResource, body: JsonObject) -> JsonObject:
@@ -341,7 +341,7 @@ def _at_pointer(body: JsonObject, pointer: str) -> tuple[bool, Any]:
     for part in pointer.removeprefix("/").split("/"):
         if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
             value = value[int(part)]
-        elif isinstance(value, Mapping) and part in value:
+        elif isinstance(value, dict) and part in value:
             value = value[part]
         else:
             return False, None

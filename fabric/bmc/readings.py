@@ -277,7 +277,7 @@ def _follow_pointer(value: Any, steps: tuple[str, ...]) -> Any:
         if isinstance(value, list) and step.isdecimal() and len(step) < 10 and int(step) < len(value):
             value = value[int(step)]
         else:
-            value = value.get(step) if isinstance(value, Mapping) else None
+            value = value.get(step) if isinstance(value, dict) else None
     return value
 
 
