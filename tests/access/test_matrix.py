@@ -17,6 +17,8 @@ from accounts.permissions import IsAdministrator
 from core.downloads import Download
 from fabric.inventory.models import Device
 from fabric.leases.models import Lease, LeaseItem
+from falconweb.csp_reports import PATH
+from falconweb.middleware import ISOLATION_HEADERS
 from falconweb.navigation import Address, addresses
 from telemetry.live.consumers import websocket_urlpatterns
 from tests.access.lab import PEOPLE, Lab, address, lab, made_lab
@@ -112,11 +114,26 @@ RESTRICTED = {
         pipeline:pipeline
     """,
 }
+# What every page and endpoint has, whoever asks.
+HEADERS = {
+    **ISOLATION_HEADERS,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
+POLICY = ("default-src 'none'", f"report-uri {PATH}", "report-to csp")
 SOCKETS = {"ws/live/"}
 OTHERS = ("SN-OTHER", "GPU other", "node-other", "secret host")
 HIDDEN = {"owner": OTHERS, "member": OTHERS} | dict.fromkeys(
     ("stranger", "nobody"), ("SN-OWNED", "GPU owned", "node-owned", *OTHERS)
 )
+
+
+def wrong_headers(answer: Any) -> list[str]:
+    """Return which headers an answer lacks, or has with another value."""
+    wrong = [header for header, value in HEADERS.items() if answer.headers.get(header) != value]
+    policy = answer.headers.get("Content-Security-Policy", "")
+    return wrong + [words for words in POLICY if words not in policy]
 
 
 def methods_of(callback: Any) -> set[str]:
@@ -190,6 +207,7 @@ def test_each_person_gets_what_is_declared_and_nothing_that_is_not_granted_to_th
         assert tuple(answers[person].status_code for person in PEOPLE) == GETS[name], (
             f"{name}: is {audience_of(where)} who is answered? If not, declare another audience where the view is"
         )
+        assert {person: wrong for person in PEOPLE if (wrong := wrong_headers(answers[person]))} == {}, name
         # What Django streams by itself is first made as a whole: a day of readings is gigabytes.
         streamed = [one for one in answers.values() if one.streaming and not one.is_async]
         assert all(isinstance(one, Download) for one in streamed), name
