@@ -32,7 +32,8 @@ class ComponentGroup:
         rows = sorted(found, key=lambda one: one["health"] not in BAD_HEALTH)
         self.count = len(rows)
         self.rows = [
-            {**one, "facts": component_facts(one), "is_absent": one["state"] == "Absent"} for one in rows[:MAX_SHOWN]
+            {**one, "facts": component_facts(one), "model": _model(one), "is_absent": one["state"] == "Absent"}
+            for one in rows[:MAX_SHOWN]
         ]
         self.left_out = self.count - len(self.rows)
         self.unhealthy = sum(one["health"] in BAD_HEALTH for one in rows)
@@ -57,12 +58,24 @@ def _groups(found: Iterable[dict[str, Any]]) -> list[ComponentGroup]:
     return [ComponentGroup(kind, by_kind[kind]) for kind in LABELS if kind in by_kind]
 
 
+def _model(one: dict[str, Any]) -> str:
+    """Return manufacturer and model; some models begin with their manufacturer."""
+    maker, model = one["manufacturer"], one["model"]
+    return model if model.startswith(maker) else f"{maker} {model}".strip()
+
+
 def component_facts(one: dict[str, Any]) -> str:
     """Return what a component is: 'DDR4, 32 GiB, 3200 MHz'."""
     size, is_memory = one["capacity_bytes"], one["kind"] in {ComponentKind.MEMORY, ComponentKind.MEMORY_CHUNK}
     facts = [one["variety"]]
     if size is not None:
-        facts.append(f"{size / 2**30:g} GiB" if is_memory else f"{size / 1e9:.0f} GB")
+        facts.append(
+            f"{size / 2**30:g} GiB"
+            if is_memory
+            else f"{size / 1e12:.3g} TB"
+            if size >= 1e12
+            else f"{size / 1e9:.0f} GB"
+        )
     if (watts := one["capacity_watts"]) is not None:
         facts.append(f"{watts:g} W")
     if (cores := one["cores"]) is not None:
