@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from fabric.bmc.discovery import discover
+from fabric.bmc.indicator import set_indicator
 from fabric.bmc.readings import MAX_METRICS, metrics_properties
 from fabric.bmc.types import ComponentKind, DeviceKind, Inventory, ProblemKind, RedfishComponent, RedfishMetrics
 from fabric.bmc.values import paths_above
-from tests.bmc.nonsense import ROOT, Answering, NonsenseServer, chassis, collection, service_root
+from tests.bmc.nonsense import ROOT, Answering, Asked, NonsenseServer, Reply, chassis, collection, service_root
 
 LIST, SYSTEM, FABRIC = f"{ROOT}/Chassis", f"{ROOT}/Systems/X", f"{ROOT}/Fabrics/F"
 BOX = f"{LIST}/box"
@@ -203,3 +204,17 @@ async def test_components_and_metrics_of_nonsense_are_listed_without_it() -> Non
     assert {one.capacity_watts for one in inventory.components} == {None}
     assert [(one.owner_uri, one.pointers) for one in inventory.metrics] == [(f"{BOX}/Memory/1", ("BandwidthPercent",))]
     assert msgspec.json.encode(inventory)
+
+
+async def test_the_led_of_a_service_that_asks_for_an_etag_is_switched_whatever_its_clock_says() -> None:
+    writes: list[str] = []
+
+    def patched(asked: Asked) -> Reply:
+        writes.append(asked.headers.get("If-Match", ""))
+        return Reply(204, b"") if writes[-1] == "*" else Reply(428)
+
+    routes = {BOX: lambda _asked: {"LocationIndicatorActive": "*" in writes}, f"PATCH {BOX}": patched}
+    with NonsenseServer(routes) as server:
+        async with server.client() as bmc:
+            await set_indicator(bmc, BOX, lit=True)
+    assert writes == ["", "*"]
