@@ -27,6 +27,8 @@ test("few values are shown each, many as the range of each quantity until all ar
     ],
   );
   assert.equal(rowsOf([...many, ...others], true).length, 47);
+  const strange = many.map((one) => ({ ...one, quantity: "extra" }));
+  assert.deepEqual([rowsOf(strange, false).length, rowsOf(strange, true).length], [40, 45]);
 });
 
 test("a range says its lowest and highest value, and names the one beyond its limit", () => {

@@ -1,4 +1,5 @@
-// The rows of a list of live values: each value, or of many the range of each quantity, until all are asked for.
+// The rows of a list of live values: each value, or of many the range of each quantity and the first others, until all
+// are asked for.
 import { formatValue } from "../../site/format.js";
 import { _ } from "../../site/language.js";
 import { exceededLimit } from "../alerts/limits.js";
@@ -27,11 +28,12 @@ export function rowsOf(shown, all) {
     rows.set(key, row);
   }
   const each = (one) => ({ label: seriesLabel(one.label), unit: one.unit, series: [one] });
-  return [...rows.values()].flatMap((row) =>
+  const made = [...rows.values()].flatMap((row) =>
     row.series.length > FEW
       ? [{ ...row, label: _("{quantity} ({count})", { quantity: row.label, count: row.series.length }) }]
       : row.series.map(each),
   );
+  return all ? made : made.slice(0, CALM);
 }
 
 /** The lowest and the highest value of a row of several, and the one beyond its limit, if any: { words, limit }. */
