@@ -146,7 +146,7 @@ def trial_request(*, person: User, chassis: Chassis, dialect: str, device: Devic
             operation = operation_store(
                 person, Operation.Kind.TRIAL, "", "", chassis=row, device=device, device_identity=device.identity,
                 drawer=device.slot.drawer if device.slot else None, target=port, setting={"dialect": dialect},
-                summary=f"Try {dialect} on {row.name}: attach {device.name} to {port.label} and detach it"[:300],
+                summary=f"Try a way to attach on {row.name}: attach {device.name} to {port.label} and detach it"[:300],
             )  # fmt: skip
             act.after = {
                 "dialect": dialect, "device": device.name, "host port": port.label,
