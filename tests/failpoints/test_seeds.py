@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning"),  # of dead workers
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-FEW = 10
+FEW = 3
 # Of the first, the last worker gave the operation up, could not read where the device was, and nothing said so.
 FOUND = (207830230, 207830257, 207830740)
 # s of a night's run; some thousand seeds on a machine of its own

@@ -12,7 +12,7 @@ from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port, Slo
 from fabric.topology.fleet import MAX_CELLS, STATES, _summarised
 from fabric.topology.selectors import chassis_view
 from fabric.topology.slot_pages import SLOTS_A_PAGE, slot_places, slots_on_page
-from tests.turns import at_night
+from tests.turns import at_night, in_turn
 
 pytestmark = pytest.mark.django_db
 FEW, MANY = 1000, 10_000
@@ -87,8 +87,13 @@ def shown_devices(client: Client, query: str) -> set[str]:
     return set(re.findall(r"GPU \d+", client.get(f"/fabric/?{query}").content.decode()))
 
 
-@pytest.mark.parametrize("view", ["topology", "list", "front"])
-@pytest.mark.parametrize("drawers", [0, 1, 3])
+VIEWS, DRAWERS = ("topology", "list", "front"), (0, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("drawers", "view"),
+    [(drawers, view) for turn, drawers in enumerate(DRAWERS) for view in in_turn(VIEWS, turn, of=3)],
+)
 def test_each_device_is_on_one_of_the_pages(administrator_client: Client, drawers: int, view: str) -> None:
     devices = 2 * SLOTS_A_PAGE + 20
     large_service(drawers=drawers, devices=devices)
