@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from simulator.errors import parameter_missing, property_value
-from simulator.odata import Body, identity, link
+from simulator.odata import Body, collection, identity, link
 from simulator.resources.network import BMC
 from simulator.resources.services import task_accepted
 from simulator.service import Falcon
@@ -31,13 +31,15 @@ def register(falcon: Falcon) -> None:
     tree = falcon.tree
     tree.resource(DUMP, partial(_service, falcon))
     tree.action(COLLECT, partial(_collect, falcon))
-    tree.objects(ENTRIES, "LogEntry", "Dumps", lambda: falcon.dumps, _entry)
+    tree.resource(ENTRIES, partial(_entries, falcon))
+    tree.members(ENTRIES, partial(_entry, falcon))
     tree.members(FILES, partial(_file, falcon))
 
 
 def _service(falcon: Falcon) -> Body:
     return {
         **identity(DUMP, "LogService", "Dumps"),
+        "Description": "Diagnostic data of the BMC, collected when somebody asks for them",
         "ServiceEnabled": True,
         "LogEntryType": "Multiple",
         "OverWritePolicy": "WrapsWhenFull",
@@ -53,11 +55,23 @@ def _service(falcon: Falcon) -> Body:
     }
 
 
-def _entry(uri: str, made: tuple[str, bytes]) -> ResourceNode:
-    created, content = made
-    name = uri.rpartition("/")[2]
-    body: Body = {
-        **identity(uri, "LogEntry", f"Dump {name}"),
+def _entries(falcon: Falcon) -> Body:
+    return {
+        **collection(ENTRIES, "LogEntry", "Dumps", []),
+        "Description": "The dumps, the oldest first",
+        "Members": [_body(name, *made) for name, made in falcon.dumps.items()],
+        "Members@odata.count": len(falcon.dumps),
+    }
+
+
+def _entry(falcon: Falcon, name: str) -> ResourceNode | None:
+    made = falcon.dumps.get(name)
+    return None if made is None else ResourceNode(f"{ENTRIES}/{name}", partial(_body, name, *made))
+
+
+def _body(name: str, created: str, content: bytes) -> Body:
+    return {
+        **identity(f"{ENTRIES}/{name}", "LogEntry", f"Dump {name}"),
         "EntryType": "Event",
         "Created": created,
         "Severity": "OK",
@@ -66,7 +80,6 @@ def _entry(uri: str, made: tuple[str, bytes]) -> ResourceNode:
         "AdditionalDataURI": f"{FILES}/{name}",
         "AdditionalDataSizeBytes": len(content),
     }
-    return ResourceNode(uri, lambda: body)
 
 
 def _file(falcon: Falcon, name: str) -> ResourceNode | None:

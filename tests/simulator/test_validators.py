@@ -23,10 +23,12 @@ from simulator.odata import SCHEMA_FOLDER
 from simulator.service import BLOCK_DIALECTS, DIALECTS
 from tests.processes import ROOT
 from tests.simulator.conftest import PORTS, Client
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.process
 
 BLOCKS = "/redfish/v1/CompositionService/ResourceBlocks"
+DUMP = "/redfish/v1/Managers/bmc/LogServices/Dump"
 CSDL = ROOT.parent / "shared" / "redfish" / "csdl"
 OCP = ROOT.parent / "shared" / "redfish" / "profiles"
 OWN = ROOT / "docs" / "profiles" / "FalconWebPCIeFabric.v1_0_0.json"
@@ -71,7 +73,6 @@ UBB_EXCEPTIONS = (
         "temperatures have upper limits, for caution and critical",
     ),
     (r".+/EnvironmentMetrics", "/EnergyJoules", "energy is in kWh, once"),
-    (r".+/Entries/\d+", "/AdditionalDataURI", "no entry has a dump"),
     (r".+/Entries/\d+", "/OriginOfCondition", "the schema has it in Links, where it is"),
     (r".+/Entries/\d+", "/Resolution", "it is in the registry of the message"),
     (".+/UpdateService", "/SoftwareInventory", "firmware is listed, in FirmwareInventory; there is no other software"),
@@ -87,7 +88,7 @@ def run(program: str, *arguments: str) -> str:
 
 
 def use_zones(client: Client, chassis: str) -> None:
-    """Leave something of everything that comes and goes: an event, a task, a subscription, an unconfigured port."""
+    """Leave something of all that comes and goes: an event, a task, a dump, a subscription, an unconfigured port."""
     assert client.compose("hostport1_H1", ["hostport1_H1"]).status_code == 200
     for port in ("hostport1_H2", "hostport2_H3", "hostport2_H4"):
         client.compose(port, [port])
@@ -148,6 +149,9 @@ def use_the_rest(client: Client, drawer: str, wanted: str = "StandardOneHost") -
     port = f"{PORTS}/slot8"
     assert client.request("PATCH", port, json={"PortType": "UnconfiguredPort", "ConfiguredWidth": 4}).ok
     assert client.request("PATCH", f"/redfish/v1/Chassis/{drawer}", json=mode).status_code == 202
+    collect = {"DiagnosticDataType": "Manager"}
+    assert client.request("POST", f"{DUMP}/Actions/LogService.CollectDiagnosticData", json=collect).status_code == 202
+    eventually(lambda: client.get(f"{DUMP}/Entries")["Members"], bool)
     body = {"Destination": "https://127.0.0.1:9/", "Protocol": "Redfish", "Context": "test"}
     assert client.request("POST", "/redfish/v1/EventService/Subscriptions", json=body).status_code == 201
 
@@ -174,7 +178,8 @@ def test_the_service_validator_finds_nothing_wrong(dialect: str, chassis: str, t
     assert failed == 0, said
     assert warned == 0, said
     assert passed > 7000
-    used = ("LogServices/Events/Entries/1", "TaskService/Tasks/1", "Subscriptions/1") if dialect in USES else ()
+    lasting = ("LogServices/Events/Entries/1", "LogServices/Dump/Entries/1", "TaskService/Tasks/1", "Subscriptions/1")
+    used = lasting if dialect in USES else ()
     for uri in ("Oem", "Chassis/drawer1", *used):
         assert uri == "Oem" or f"/{uri}..." in said, f"{uri} was never looked at"
 
