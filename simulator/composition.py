@@ -136,8 +136,26 @@ class Composer:
         return self.slots_of_list(port, listed)
 
     def check(self, port: SimulatedHostPort, slots: Sequence[SimulatedSlot]) -> None:
-        """Refuse with 409 changes that the rules of the drawer forbid; nothing is changed."""
-        drawer = self._unchanging_drawer(port)
+        """Refuse with 409 the devices of a host port that the rules of its drawer forbid; nothing is changed."""
+        self.check_together([(port, slots)])
+
+    def check_together(self, desired: Sequence[tuple[SimulatedHostPort, Sequence[SimulatedSlot]]]) -> None:
+        """Refuse with 409 the devices of several host ports, also where each alone would be allowed."""
+        changed = {port.name for port, _ in desired}
+        owners: dict[int, dict[int, str]] = {}
+        for port, slots in desired:
+            drawer = self._unchanging_drawer(port)
+            kept = {at: owner for at, owner in drawer.allocation().port_of_slot.items() if owner not in changed}
+            held = owners.setdefault(drawer.number, kept)
+            self._check_slots(drawer, port, slots)
+            for slot in slots:
+                if held.setdefault(slot.number, port.name) != port.name:
+                    raise conflict(f"The {self._member} {slot.endpoint} is wanted by {held[slot.number]}, too.")
+        for number, port_of_slot in owners.items():
+            drawer = self._state.drawers[number]
+            _check_rule(drawer.mode, replace(drawer.allocation(), port_of_slot=port_of_slot), self._state.rules)
+
+    def _check_slots(self, drawer: SimulatedDrawer, port: SimulatedHostPort, slots: Sequence[SimulatedSlot]) -> None:
         for slot in slots:
             if slot.drawer != port.drawer:
                 raise conflict(
@@ -150,10 +168,6 @@ class Composer:
                 )
             if slot.attached_to is None:
                 self._check_ports(port, slot)
-        allocation = drawer.allocation()
-        owners = {number: owner for number, owner in allocation.port_of_slot.items() if owner != port.name}
-        owners.update((slot.number, port.name) for slot in slots)
-        _check_rule(drawer.mode, replace(allocation, port_of_slot=owners), self._state.rules)
 
     def _unchanging_drawer(self, port: SwitchPort) -> SimulatedDrawer:
         drawer = self._state.drawers[port.drawer]

@@ -192,13 +192,17 @@ class _Composition(NamedTuple):
 
     def check(self, falcon: Falcon) -> None:
         """Refuse blocks of no client or of several, and what the rules of the drawer forbid."""
+        self.check_clients()
+        falcon.composer.check(self.port, self.slots or [])
+
+    def check_clients(self) -> None:
+        """Refuse blocks of no client or of several."""
         blocks: list[SwitchPort] = [self.port, *(self.slots or ())]
         for block in blocks:
             if not block.client:
                 raise conflict(f"The resource block {block.endpoint} is in no pool; assign it to the free pool first.")
             if block.client != self.port.client:
                 raise conflict(f"The resource block {block.endpoint} belongs to the client {block.client}.")
-        falcon.composer.check(self.port, self.slots or [])
 
     def apply(self, falcon: Falcon, by: Actor | None) -> None:
         """Compose or decompose the system of the host port; a system that is composed anew has another Id."""
@@ -341,7 +345,8 @@ class _Manifest:
     def check(self) -> None:
         """Refuse a manifest of which one stanza cannot be performed."""
         for asked in self._outcome.values():
-            asked.check(self._falcon)
+            asked.check_clients()
+        self._falcon.composer.check_together([(asked.port, asked.slots or []) for asked in self._outcome.values()])
 
     def apply(self, by: Actor | None) -> None:
         """Perform all stanzas: a device that a host keeps is not interrupted."""
@@ -351,7 +356,8 @@ class _Manifest:
             for port in self._falcon.state.host_ports()
             if port.system
         }
-        for asked in self._outcome.values():
+        # Who gives everything up makes room for others: so no step is refused on the way.
+        for asked in sorted(self._outcome.values(), key=lambda one: bool(one.slots)):
             asked.apply(self._falcon, by)
         for stanza in self._stanzas:
             request = stanza["Request"]

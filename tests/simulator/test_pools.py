@@ -140,6 +140,13 @@ def test_a_manifest_is_performed_as_a_whole_or_not_at_all(composer: Client) -> N
     )
     assert (broken.status_code, composer.process.state()["zones"]) == (409, before)
     assert composer.request("GET", former["@odata.id"]).status_code == 200
+    torn = manifest(
+        composer,
+        ("DecomposeSystem", former),
+        ("ComposeSystem", blocks("hostport1_H2", "drawer1slot7")),
+        ("ComposeSystem", blocks("hostport1_H3", "drawer1slot7")),
+    )
+    assert (torn.status_code, composer.process.state()["zones"]) == (409, before)
     done = manifest(
         composer,
         ("DecomposeSystem", former),
