@@ -21,8 +21,8 @@ from simulator.state import ChassisState, SimulatedSlot
 PERIOD_SECONDS = 0.05
 LOADS_SECONDS = 0.25
 READINGS_SECONDS = 1.0
-# Buses of the slots: 16 per chassis from 0x40 on, then the next PCI domain.
-FIRST_BUS, BUSES, CHASSIS_A_DOMAIN = 0x40, 16, 11
+# Buses of the slots: 16 per chassis from 0x40 on, then the next PCI domain; where 16 are too few, a domain of its own.
+FIRST_BUS, BUSES, CHASSIS_A_DOMAIN, OWN_DOMAINS = 0x40, 16, 11, 0x100
 PIDS = 10_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -40,6 +40,13 @@ class HostSimulation:
         self._index = index
         self._hotplug = hotplug
         self._hosts: dict[str, HostState] = {}
+        slots = state.all_slots()
+        self._domain, self._place = divmod(index, CHASSIS_A_DOMAIN)
+        if len(slots) > BUSES:
+            self._domain, self._place = OWN_DOMAINS + index, 0
+        first = FIRST_BUS + BUSES * self._place
+        self._buses = range(first, first + max(BUSES, len(slots)))
+        self._bus_of = {slot.endpoint: bus for slot, bus in zip(slots, self._buses, strict=False)}
         self._next_pid = PIDS * (index + 1)
         self._checked = self._loaded = self._measured = float("-inf")
         self._hidden: set[str] = set()
@@ -55,9 +62,7 @@ class HostSimulation:
 
     def address(self, slot: SimulatedSlot) -> str:
         """Return the PCI address of a slot on whichever host it is attached to."""
-        domain, chassis = divmod(self._index, CHASSIS_A_DOMAIN)
-        bus = FIRST_BUS + BUSES * chassis + 8 * (slot.drawer - 1) + slot.number - 1
-        return f"{domain:04x}:{bus:02x}:00.0"
+        return f"{self._domain:04x}:{self._bus_of[slot.endpoint]:02x}:00.0"
 
     def truth(self) -> dict[str, dict[str, str]]:
         """Return the addresses that each host shows, by the endpoint of the slot."""
@@ -290,9 +295,8 @@ class HostSimulation:
                 raise HostError(f"the host {name!r} cannot be the name of a folder")
             host = HostState(self._folder / name, name, self._lab.hosts.get(name, HostLab()))
             self._hosts[name] = host
-            domain, chassis = divmod(self._index, CHASSIS_A_DOMAIN)
-            first = FIRST_BUS + BUSES * chassis
-            host.tree.add_root_port(f"{domain:04x}:00:{2 + chassis:02x}.0", first, first + BUSES - 1)
+            port = f"{self._domain:04x}:00:{2 + self._place:02x}.0"
+            host.tree.add_root_port(port, self._buses[0], self._buses[-1])
         return host
 
     def _known(self, name: str) -> HostState:

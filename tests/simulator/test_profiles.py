@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fabric.bmc.chassis_profiles import profile, profile_files, profile_of
@@ -9,7 +11,9 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import discover
 from fabric.bmc.types import DrawerMode
 from falconweb.testing.processes import SimulatorProcess
+from simulator.hosts import HostSimulation
 from simulator.lab import LabError, load_lab, with_profile
+from simulator.physics import Clock
 from simulator.rules import ADVANCED, Allocation, load_rules, profile_names, refusal
 from simulator.state import build_state
 from tests.bmc.conftest import pinned
@@ -39,6 +43,14 @@ async def test_a_chassis_of_another_model_is_that_to_the_site() -> None:
     assert (first.mode, first.allowed_modes) == (DrawerMode.UNKNOWN, ())
     slots = [slot for slot in inventory.slots if slot.chassis_uri == first.uri]
     assert [(slot.number, slot.lanes) for slot in slots] == [(number, 8) for number in range(1, 23)]
+
+
+def test_slots_of_a_large_chassis_have_addresses_on_hosts_that_no_other_has(tmp_path: Path) -> None:
+    lab = with_profile(load_lab(), "falcon-1", "h3-falcon-c5022")
+    states = [build_state(lab, name, chassis) for name, chassis in lab.chassis.items()]
+    hosts = [HostSimulation(state, lab, tmp_path, Clock(), index=index) for index, state in enumerate(states)]
+    addresses = [host.address(slot) for host, state in zip(hosts, states, strict=True) for slot in state.all_slots()]
+    assert len(set(addresses)) == len(addresses) == 44 + 16
 
 
 def test_rules_of_another_model_are_its_own() -> None:
