@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from types import NoneType
 
 from django.http import StreamingHttpResponse
 
@@ -14,6 +16,8 @@ from core.threads import run_in_thread
 # Spreadsheets take a cell with such a first character for a formula (OWASP, CSV injection), some also with its
 # full-width form.
 FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+# A cell that begins with none of these is safe; spaces may precede a formula.
+SUSPECT_BEGINNINGS = frozenset((*FORMULA_PREFIXES, " "))
 
 
 class _Echo:
@@ -37,6 +41,19 @@ def csv_cell(cell: object) -> str:
     text = "" if cell is None else english(str(cell))
     begins = text.lstrip(" ").startswith(FORMULA_PREFIXES)
     return f"'{text}" if begins and not isinstance(cell, int | float) else text
+
+
+def csv_block(columns: Iterable[Sequence[object]]) -> str:
+    """Return rows, given as columns, as the lines that `csv_table` has for them, in a fraction of its time."""
+    lines = io.StringIO(newline="")
+    csv.writer(lines).writerows(zip(*map(_safe_cells, columns), strict=True))
+    return lines.getvalue()
+
+
+def _safe_cells(cells: Sequence[object]) -> Sequence[object]:
+    if set(map(type, cells)) <= {int, NoneType}:
+        return cells
+    return [cell if type(cell) is str and cell[:1] not in SUSPECT_BEGINNINGS else csv_cell(cell) for cell in cells]
 
 
 # The size of a chunk: a thread switch for each line of a table would cost more than the line.

@@ -6,8 +6,9 @@ import json
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from json.encoder import encode_basestring
 
-from core.downloads import csv_table
+from core.downloads import csv_block, csv_table
 
 BOM = b"\xef\xbb\xbf"
 # A receiver must accept 480 bytes and should accept 2,048 (RFC 5424, 6.1); one of RFC 5425 should accept 8,192.
@@ -164,9 +165,9 @@ def _cef_key(text: str) -> str:
 
 
 # Some readers treat these as line ends, and terminals apply bidirectional controls.
-JSON_ESCAPES = {
-    ord(letter): f"\\u{ord(letter):04x}" for letter in ("\x7f", "\x85", "\u2028", "\u2029", *sorted(BIDI_CONTROLS))
-}
+JSON_ESCAPED = ("\x7f", "\x85", "\u2028", "\u2029", *sorted(BIDI_CONTROLS))
+JSON_ESCAPES = {ord(letter): f"\\u{ord(letter):04x}" for letter in JSON_ESCAPED}
+JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def csv_rows(rows: Iterable[Sequence[object]]) -> list[bytes]:
@@ -176,13 +177,40 @@ def csv_rows(rows: Iterable[Sequence[object]]) -> list[bytes]:
     return [_utf8(line) for line in lines]
 
 
-def json_line(values: Mapping[str, object]) -> bytes:
-    """Return an object as a line of JSON in UTF-8; raises ValueError for NaN and infinities.
+def csv_rows_block(columns: Iterable[Sequence[object]]) -> bytes:
+    """Return all rows, given as columns, as the records that `csv_rows` has for them."""
+    return _utf8(csv_block(columns))
 
-    Characters that some readers treat as line ends, and bidirectional controls, are escaped.
+
+def json_lines(columns: Mapping[str, Sequence[object]]) -> list[bytes]:
+    """Return rows, given as columns by their names, as a line of JSON in UTF-8 each.
+
+    Raises ValueError for NaN and infinities. Characters that some readers treat as line ends, and bidirectional
+    controls, are escaped.
     """
-    text = json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return _utf8(text.translate(JSON_ESCAPES) + "\n")
+    return [_utf8(_json_escaped(line)) for line in _json_lines(columns)]
+
+
+def json_lines_block(columns: Mapping[str, Sequence[object]]) -> bytes:
+    """Return all lines that `json_lines` has for the rows."""
+    return _utf8(_json_escaped("".join(_json_lines(columns))))
+
+
+def _json_lines(columns: Mapping[str, Sequence[object]]) -> Iterable[str]:
+    members = ",".join(f"{encode_basestring(name).replace('%', '%%')}:%s" for name in columns)
+    line = f"{{{members}}}\n"
+    return map(line.__mod__, zip(*map(_json_values, columns.values()), strict=True))
+
+
+def _json_values(cells: Sequence[object]) -> Sequence[object]:
+    if set(map(type, cells)) <= {int}:
+        return cells
+    return [encode_basestring(cell) if isinstance(cell, str) else JSON.encode(cell) for cell in cells]
+
+
+def _json_escaped(text: str) -> str:
+    # Looking for each of them takes a tenth of the time of a translation.
+    return text.translate(JSON_ESCAPES) if any(letter in text for letter in JSON_ESCAPED) else text
 
 
 def _utf8(text: str) -> bytes:

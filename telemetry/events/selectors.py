@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.db import connection
-from django.db.models import Max
+from django.db.models import Max, QuerySet
 from django.urls import reverse
 
 from accounts.models import User
@@ -206,14 +206,14 @@ def horizon() -> int:
 
 
 def events_after(
-    rows: EventQuerySet, cursor: int, *, until: int | None = None, at_once: int = BLOCK_ROWS
-) -> Iterator[list[Event]]:
-    """Yield the events of a queryset with numbers after `cursor`, in order, in blocks, each from its own query.
+    rows: QuerySet[Event, Any], cursor: int, *, until: int | None = None, at_once: int = BLOCK_ROWS
+) -> Iterator[list[Any]]:
+    """Yield the events of a queryset, or their named values, in order, in blocks, each from its own query.
 
-    Ends at `until`, or at the horizon of the call. The next cursor is the number of the last event of a block; where a
-    whole pass yields nothing, it is `until`.
+    Those with numbers after `cursor`, up to `until`, or to the horizon of the call. The next cursor is the number of
+    the last event of a block; where a whole pass yields nothing, it is `until`.
     """
     end = horizon() if until is None else until
     while block := list(rows.order_by("pk").filter(pk__gt=cursor, pk__lte=end)[:at_once]):
-        cursor = block[-1].pk
+        cursor = block[-1].id
         yield block

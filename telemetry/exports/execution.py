@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 
 from django.db import DatabaseError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from core.claims import ClaimLost
@@ -25,11 +26,11 @@ from core.failpoints import failpoint
 from core.language import english, gettext_noop
 from telemetry.delivery.senders import send_syslog, send_webhook
 from telemetry.events.filters import EventFilter
-from telemetry.events.models import Event, EventQuerySet
+from telemetry.events.models import Event
 from telemetry.events.selectors import events_after, horizon
 from telemetry.events.services import event_record
 from telemetry.exports import files
-from telemetry.exports.formats import EventFormatter
+from telemetry.exports.formats import EventFormatter, EventRow
 from telemetry.exports.models import ExportDefinition, ExportRun, ExportSchedule, ExportTarget
 from telemetry.exports.options import next_cron_time, spec_of
 from telemetry.exports.services import ExportRunClaim, ExportRunEnded, State, cursor_move, run_request
@@ -48,7 +49,7 @@ SITE_ERROR = gettext_noop("An internal error stopped it; see the log of the work
 class EventBatch:
     """Events that are sent in one request, and a line for each."""
 
-    events: list[Event]
+    events: list[EventRow]
     lines: list[bytes]
 
 
@@ -84,13 +85,13 @@ def run_continue(run_id: int, *, worker: str) -> bool:
     return False
 
 
-def run_events(run: ExportRun, shape: EventFormatter) -> EventQuerySet:
+def run_events(run: ExportRun, shape: EventFormatter) -> QuerySet[Event, EventRow]:
     """Return the events of a run, unordered; '24 hours ago' counts from when the run was requested."""
-    rows = Event.objects.only(*shape.fields())
-    return EventFilter.of(run.snapshot["filter"], is_kept=True).apply(rows, now=run.created_at)
+    rows = EventFilter.of(run.snapshot["filter"], is_kept=True).apply(Event.objects.all(), now=run.created_at)
+    return shape.select(rows, as_messages=spec_of(run).target == ExportTarget.SYSLOG)
 
 
-def _begin_run(claim: ExportRunClaim, rows: EventQuerySet) -> int:
+def _begin_run(claim: ExportRunClaim, rows: QuerySet[Event, EventRow]) -> int:
     """Fix the range of events at the first start of a run; returns the number of the last."""
     run = claim.row
     if run.until is not None:
@@ -119,7 +120,7 @@ def _write_file(claim: ExportRunClaim) -> bool:
 
 
 def _fill_file(
-    claim: ExportRunClaim, part: files.PartFile, rows: EventQuerySet, until: int, shape: EventFormatter
+    claim: ExportRunClaim, part: files.PartFile, rows: QuerySet[Event, EventRow], until: int, shape: EventFormatter
 ) -> None:
     run = claim.row
     packed = bool(run.snapshot["options"].get("gzip"))
@@ -128,9 +129,9 @@ def _fill_file(
         part.write(_compress(shape.heading, packed=packed))
     try:
         for block in events_after(rows, cursor, until=until):
-            part.write(_compress(b"".join(shape.lines(block)), packed=packed))
+            part.write(_compress(shape.block(block), packed=packed))
             failpoint("export.page.written")
-            cursor, counted = block[-1].pk, counted + len(block)
+            cursor, counted = block[-1].id, counted + len(block)
             if claim.is_due:
                 part.sync()
                 claim.write(cursor=cursor, counted=counted, bytes=part.position)
@@ -192,7 +193,9 @@ def _stream_end_reason(run: ExportRun) -> str:
     return "" if row.version == run.version else changed
 
 
-def _next_batch(claim: ExportRunClaim, rows: EventQuerySet, shape: EventFormatter, known: int) -> EventBatch:
+def _next_batch(
+    claim: ExportRunClaim, rows: QuerySet[Event, EventRow], shape: EventFormatter, known: int
+) -> EventBatch:
     """Return the next batch; the previous one where it was sent and its result is unknown."""
     run = claim.row
     remaining = rows.order_by("pk").filter(pk__gt=run.cursor)
@@ -208,7 +211,7 @@ def _next_batch(claim: ExportRunClaim, rows: EventQuerySet, shape: EventFormatte
     sizes = list(accumulate(len(line) for line in lines))
     fitting = max(1, bisect_right(sizes, MAX_REQUEST_BYTES))
     batch = EventBatch(events[:fitting], lines[:fitting])
-    claim.write(pending=batch.events[-1].pk if batch.events else None)
+    claim.write(pending=batch.events[-1].id if batch.events else None)
     return batch
 
 
@@ -224,13 +227,13 @@ def _send(run: ExportRun, shape: EventFormatter, batch: EventBatch) -> None:
         content_type=shape.content_type,
         encoding="gzip" if options.gzip else "",
         secret=run.definition.secret() if run.definition is not None else "",
-        message_id=f"export-{run.definition_id}-{events[0].pk}-{events[-1].pk}",
+        message_id=f"export-{run.definition_id}-{events[0].id}-{events[-1].id}",
         ca=options.ca,
     )
 
 
 def _record_delivered(claim: ExportRunClaim, batch: EventBatch) -> None:
-    run, last = claim.row, batch.events[-1].pk
+    run, last = claim.row, batch.events[-1].id
     size = sum(len(line) for line in batch.lines)
     done = {"cursor": last, "counted": run.counted + len(batch.events), "bytes": run.bytes + size}
     with transaction.atomic():

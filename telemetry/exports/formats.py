@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Func, QuerySet, TextField
+from django.db.models.sql.compiler import SQLCompiler
 
 from core.language import gettext_noop
-from telemetry.delivery.formats import FACILITIES, cef_line, csv_rows, json_line, rfc5424_message
-from telemetry.events.models import Event
+from telemetry.delivery.formats import (
+    FACILITIES,
+    cef_line,
+    csv_rows,
+    csv_rows_block,
+    json_lines,
+    json_lines_block,
+    rfc5424_message,
+)
+from telemetry.events.models import Event, EventQuerySet
 from telemetry.exports.models import ExportFormat
+
+MESSAGE_FIELDS = ("id", "at", "severity", "message", "message_id", "text")
+# An event, or a named tuple of its fields, which takes a tenth of the time to make.
+EventRow = Any
 
 CONTENT_TYPES = {
     ExportFormat.CSV: "text/csv; charset=utf-8",
@@ -57,41 +73,52 @@ class EventFormatter:
     def content_type(self) -> str:
         return CONTENT_TYPES[ExportFormat(self.format)]
 
-    def fields(self) -> list[str]:
-        needed = {"id", *(field for name in self.columns for field in COLUMNS[name].fields)}
-        if self.format in {ExportFormat.SYSLOG, ExportFormat.CEF}:
-            needed |= {"at", "severity", "message", "message_id", "text"}
-        return sorted(needed)
+    def select(self, rows: EventQuerySet, *, as_messages: bool = False) -> QuerySet[Event, EventRow]:
+        """Return events as named tuples of what `lines` and `block` need, or `messages`."""
+        columns = [COLUMNS[name] for name in self.columns]
+        if as_messages or self.format in {ExportFormat.SYSLOG, ExportFormat.CEF}:
+            return rows.values_list(*sorted({*MESSAGE_FIELDS, *(one.field for one in columns)}), named=True)
+        times = {one.text: Rfc3339(one.field) for one in columns if isinstance(one, TimeColumn)}
+        plain = {"id", *(one.field for one in columns if not isinstance(one, TimeColumn))}
+        return rows.annotate(**times).values_list(*sorted(plain), *times, named=True)
 
-    def lines(self, events: Sequence[Event]) -> list[bytes]:
+    def block(self, events: Sequence[EventRow]) -> bytes:
+        """Return the lines of events as one, faster than each by itself."""
+        if self.format == ExportFormat.CSV:
+            return csv_rows_block(map(_cells, self._values(events)))
+        if self.format == ExportFormat.JSONL:
+            return json_lines_block(dict(zip(self.columns, self._values(events), strict=True)))
+        return b"".join(self.lines(events))
+
+    def lines(self, events: Sequence[EventRow]) -> list[bytes]:
         """Return a line for each event, with its line end."""
         if self.format == ExportFormat.CSV:
-            return csv_rows([[_cell(value) for value in row] for row in self._rows(events)])
+            return csv_rows(zip(*map(_cells, self._values(events)), strict=True))
         if self.format == ExportFormat.JSONL:
-            return [json_line(dict(zip(self.columns, row, strict=True))) for row in self._rows(events)]
+            return json_lines(dict(zip(self.columns, self._values(events), strict=True)))
         line = self._syslog if self.format == ExportFormat.SYSLOG else self._cef
         return [line(event) + b"\n" for event in events]
 
-    def messages(self, events: Sequence[Event], lines: Sequence[bytes]) -> list[bytes]:
+    def messages(self, events: Sequence[EventRow], lines: Sequence[bytes]) -> list[bytes]:
         """Return an RFC 5424 message for each event; its text is the line, unless the format is syslog itself."""
         if self.format == ExportFormat.SYSLOG:
             return [line.rstrip(b"\n") for line in lines]
         return [self._wrapped(event, line.decode().rstrip("\n")) for event, line in zip(events, lines, strict=True)]
 
-    def _rows(self, events: Sequence[Event]) -> list[list[object]]:
-        values: list[Callable[[Event], object]] = [COLUMNS[name].value for name in self.columns]
-        return [[value(event) for value in values] for event in events]
+    def _values(self, events: Sequence[EventRow]) -> Iterator[list[object]]:
+        """Yield the values of each column."""
+        return (COLUMNS[name].values(events) for name in self.columns)
 
-    def _syslog(self, event: Event) -> bytes:
-        texts = {name: _text(COLUMNS[name].value(event)) for name in self.columns if name != "text"}
+    def _syslog(self, event: EventRow) -> bytes:
+        texts = {name: _text(COLUMNS[name].values([event])[0]) for name in self.columns if name != "text"}
         data = {SD_ID: {name: value for name, value in texts.items() if value}}
         return self._message(event, event.text, data=data)
 
-    def _wrapped(self, event: Event, line: str) -> bytes:
+    def _wrapped(self, event: EventRow, line: str) -> bytes:
         # Receivers expect 'CEF:' or '{' at the start of the text: no byte order mark.
         return self._message(event, line, mark=False, longest=65_000)
 
-    def _message(self, event: Event, text: str, **more: Any) -> bytes:
+    def _message(self, event: EventRow, text: str, **more: Any) -> bytes:
         return rfc5424_message(
             at=event.at,
             severity=event.severity,
@@ -103,14 +130,14 @@ class EventFormatter:
             **more,
         )
 
-    def _cef(self, event: Event) -> bytes:
+    def _cef(self, event: EventRow) -> bytes:
         extension: dict[str, object] = {}
         for name in self.columns:
             if name in CEF_TIMES:
                 instant: datetime | None = getattr(event, name)
                 extension[CEF_TIMES[name]] = None if instant is None else round(instant.timestamp() * 1000)
                 continue
-            value = _text(COLUMNS[name].value(event))
+            value = _text(COLUMNS[name].values([event])[0])
             if name in CEF_KEYS:
                 extension[CEF_KEYS[name]] = value
             elif name in CEF_LABELLED and value:
@@ -133,6 +160,10 @@ def site_name() -> str:
     return urlsplit(settings.CONFIG.address).hostname or socket.gethostname()
 
 
+def _cells(values: Sequence[object]) -> Sequence[object]:
+    return [_cell(value) for value in values] if list in set(map(type, values)) else values
+
+
 def _cell(value: object) -> object:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
 
@@ -141,55 +172,84 @@ def _text(value: object) -> str:
     return "" if value is None else str(_cell(value))
 
 
-@dataclass(frozen=True)
-class ExportColumn:
-    """A column: its label on pages, the model fields that it needs, and its value."""
-
-    words: str
-    fields: tuple[str, ...]
-    value: Callable[[Event], Any]
-
-
 def rfc3339(at: datetime | None) -> str | None:
     """Return a time in UTC as RFC 3339, to the microsecond; None for None."""
     return None if at is None else at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _field_column(words: str, field: str) -> ExportColumn:
-    return ExportColumn(words, (field,), lambda event: getattr(event, field))
+class Rfc3339(Func):
+    """The text that `rfc3339` returns, made by the database: a datetime for each takes a third of an export's time."""
+
+    arity = 1
+    output_field = TextField()
+
+    def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **more: Any) -> tuple[str, Any]:
+        # Kept as '2026-01-01 00:00:07', with six digits more where the second has a fraction.
+        template = "REPLACE(SUBSTR(%(expressions)s || '.000000', 1, 26), ' ', 'T') || 'Z'"
+        return self.as_sql(compiler, connection, template=template, **more)
+
+    def as_postgresql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **more: Any) -> tuple[str, Any]:
+        template = "TO_CHAR(%(expressions)s AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
+        return self.as_sql(compiler, connection, template=template, **more)
 
 
-def _page_url(event: Event) -> str:
-    """Return the address of the subject's page, absolute where the site's address is configured."""
-    return f"{settings.CONFIG.address}{event.link}" if event.link else ""
+@dataclass(frozen=True)
+class ExportColumn:
+    """A column: its label on pages, the model field that it needs, and what makes its values of those of the field."""
+
+    words: str
+    field: str
+    convert: Callable[[Iterable[Any]], list[Any]] = list
+
+    def values(self, events: Sequence[EventRow]) -> list[Any]:
+        """Return the value of each event."""
+        return self.convert(map(attrgetter(self.field), events))
+
+
+class TimeColumn(ExportColumn):
+    """A column of times: texts that the database made, where the events have them."""
+
+    @property
+    def text(self) -> str:
+        """The name of the text among the values of an event."""
+        return f"{self.field}_text"
+
+    def values(self, events: Sequence[EventRow]) -> list[Any]:
+        if events and hasattr(events[0], self.text):
+            return list(map(attrgetter(self.text), events))
+        return list(map(rfc3339, super().values(events)))
+
+
+def _page_urls(links: Iterable[str]) -> list[str]:
+    """Return the addresses of subjects' pages, absolute where the site's address is configured."""
+    site = settings.CONFIG.address
+    return [site + link if link else "" for link in links]
 
 
 COLUMNS: dict[str, ExportColumn] = {
-    "id": _field_column(gettext_noop("Number"), "id"),
-    "at": ExportColumn(gettext_noop("Time"), ("at",), lambda event: rfc3339(event.at)),
-    "received_at": ExportColumn(gettext_noop("Received"), ("received_at",), lambda event: rfc3339(event.received_at)),
-    "told_at": ExportColumn(
-        gettext_noop("Time, by the BMC’s clock"), ("told_at",), lambda event: rfc3339(event.told_at)
-    ),
-    "source": _field_column(gettext_noop("Source"), "source"),
-    "severity": _field_column(gettext_noop("Severity"), "severity"),
-    "message_id": _field_column(gettext_noop("Message"), "message_id"),
-    "text": _field_column(gettext_noop("Text"), "text"),
-    "arguments": _field_column(gettext_noop("Arguments of the message"), "arguments"),
-    "chassis": _field_column(gettext_noop("Chassis"), "chassis_name"),
-    "subject": _field_column(gettext_noop("Subject"), "subject_name"),
-    "tenant": _field_column(gettext_noop("Tenant"), "tenant_name"),
-    "person": _field_column(gettext_noop("Person"), "person_name"),
-    "link": ExportColumn(gettext_noop("Page of the subject"), ("link",), _page_url),
-    "chassis_id": _field_column(gettext_noop("Chassis, number"), "chassis_id"),
-    "drawer_id": _field_column(gettext_noop("Drawer, number"), "drawer_id"),
-    "device_id": _field_column(gettext_noop("Device, number"), "device_id"),
-    "port_id": _field_column(gettext_noop("Port, number"), "port_id"),
-    "host_id": _field_column(gettext_noop("Host, number"), "host_id"),
-    "tenant_id": _field_column(gettext_noop("Tenant, number"), "tenant_id"),
-    "origin": _field_column(gettext_noop("Resource of the BMC"), "origin_uri"),
-    "originator": _field_column(gettext_noop("Account on the BMC"), "originator"),
-    "address": _field_column(gettext_noop("Address on the BMC"), "origin_address"),
+    "id": ExportColumn(gettext_noop("Number"), "id"),
+    "at": TimeColumn(gettext_noop("Time"), "at"),
+    "received_at": TimeColumn(gettext_noop("Received"), "received_at"),
+    "told_at": TimeColumn(gettext_noop("Time, by the BMC’s clock"), "told_at"),
+    "source": ExportColumn(gettext_noop("Source"), "source"),
+    "severity": ExportColumn(gettext_noop("Severity"), "severity"),
+    "message_id": ExportColumn(gettext_noop("Message"), "message_id"),
+    "text": ExportColumn(gettext_noop("Text"), "text"),
+    "arguments": ExportColumn(gettext_noop("Arguments of the message"), "arguments"),
+    "chassis": ExportColumn(gettext_noop("Chassis"), "chassis_name"),
+    "subject": ExportColumn(gettext_noop("Subject"), "subject_name"),
+    "tenant": ExportColumn(gettext_noop("Tenant"), "tenant_name"),
+    "person": ExportColumn(gettext_noop("Person"), "person_name"),
+    "link": ExportColumn(gettext_noop("Page of the subject"), "link", _page_urls),
+    "chassis_id": ExportColumn(gettext_noop("Chassis, number"), "chassis_id"),
+    "drawer_id": ExportColumn(gettext_noop("Drawer, number"), "drawer_id"),
+    "device_id": ExportColumn(gettext_noop("Device, number"), "device_id"),
+    "port_id": ExportColumn(gettext_noop("Port, number"), "port_id"),
+    "host_id": ExportColumn(gettext_noop("Host, number"), "host_id"),
+    "tenant_id": ExportColumn(gettext_noop("Tenant, number"), "tenant_id"),
+    "origin": ExportColumn(gettext_noop("Resource of the BMC"), "origin_uri"),
+    "originator": ExportColumn(gettext_noop("Account on the BMC"), "originator"),
+    "address": ExportColumn(gettext_noop("Address on the BMC"), "origin_address"),
 }
 DEFAULT_COLUMNS = (
     "id", "at", "source", "severity", "message_id", "text", "chassis", "subject", "tenant", "person", "link",

@@ -115,7 +115,7 @@ def build_preview(person: User, spec: ExportSpec) -> ExportSample:
     """Return a sample of a definition's output, from its first events; raises Invalid."""
     shape = spec.shape()
     rows = EventFilter.of(spec.filter).apply(Event.objects.visible_to(person))
-    events = list(rows.only(*shape.fields()).order_by("pk")[:SAMPLE_ROWS])
+    events = list(shape.select(rows).order_by("pk")[:SAMPLE_ROWS])
     lines = [shape.heading, *shape.lines(events)] if shape.heading else shape.lines(events)
     texts = tuple(line.decode().removeprefix("\ufeff").rstrip("\r\n") for line in lines)
     return ExportSample(texts, rows.order_by().count())

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from telemetry.delivery.formats import BIDI_CONTROLS, cef_line, csv_rows, json_line, one_line
+from telemetry.delivery.formats import (
+    BIDI_CONTROLS,
+    cef_line,
+    csv_rows,
+    csv_rows_block,
+    json_lines,
+    json_lines_block,
+    one_line,
+)
 from tests.telemetry.delivery.readers import read_cef
 
 TEXTS = st.text(alphabet=st.characters(codec=None), max_size=60)
@@ -63,11 +71,20 @@ def test_csv_holds_no_formula_and_nothing_else_changes(rows: list[list[str]]) ->
             assert shown in {cell, f"'{cell}"}
 
 
-@given(st.dictionaries(TEXTS, st.one_of(TEXTS, st.integers(), st.none(), st.booleans())))
+CELLS = st.one_of(UNICODE, st.sampled_from(["", " =1", "＋1", "-1", "a,b"]), st.integers(), st.none(), st.floats())
+
+
+@given(st.lists(st.lists(CELLS, min_size=3, max_size=3), min_size=1, max_size=5))
+@example([[-1, "text", None], [-1.5, " @a", "-"]])
+def test_a_block_of_csv_is_its_rows(rows: list[list[object]]) -> None:
+    assert csv_rows_block(list(zip(*rows, strict=True))) == b"".join(csv_rows(rows))
+
+
+@given(st.dictionaries(TEXTS, st.one_of(TEXTS, st.integers(), st.none(), st.booleans()), min_size=1))
 @example({"text": "a\nb\u2028\ud800"})
 @example({"a\u2029b": "\u202eexe.txt\u2066\x85"})
 def test_a_json_line_is_one_line_and_says_the_same(values: dict[str, object]) -> None:
-    line = json_line(values)
+    (line,) = json_lines({name: [value] for name, value in values.items()})
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     assert len(line.decode().splitlines()) == 1
@@ -76,6 +93,7 @@ def test_a_json_line_is_one_line_and_says_the_same(values: dict[str, object]) ->
     assert list(found.values()) == [
         one.encode(errors="replace").decode() if isinstance(one, str) else one for one in _last_of_each(values).values()
     ]
+    assert json_lines_block({name: [value, None, "="] for name, value in values.items()}).startswith(line)
 
 
 def _last_of_each(values: dict[str, object]) -> dict[str, object]:
@@ -101,4 +119,4 @@ def test_what_turns_the_direction_of_a_text_is_shown_for_what_it_is(letter: str)
 
 def test_what_json_has_no_word_for_is_refused() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        json_line({"value": float("nan")})
+        json_lines({"value": [1.5, float("nan")]})

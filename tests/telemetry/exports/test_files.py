@@ -29,6 +29,7 @@ from telemetry.delivery.formats import SYSLOG_SEVERITIES
 from telemetry.events.models import Event
 from telemetry.exports.execution import exports_begin_due, exports_delete_expired
 from telemetry.exports.files import file_name, files_delete_expired, parts_delete_abandoned, run_file
+from telemetry.exports.formats import rfc3339
 from telemetry.exports.models import ExportDefinition, ExportRun
 from telemetry.exports.options import ExportOptions, ExportSpec
 from telemetry.exports.services import (
@@ -77,17 +78,18 @@ def test_a_file_has_every_event_once_and_its_checksum(define: Define, falconweb_
 def test_each_format_says_what_was_told(define: Define, falconweb_administrator: User, format_: str) -> None:
     Event.objects.bulk_create([
         Event(
-            at=BEGIN, source="sign_in", severity="Critical", message_id="FalconWeb.1.0.SignInRefused",
+            at=BEGIN, told_at=BEGIN.replace(microsecond=70), source="sign_in", severity="Critical",
+            message_id="FalconWeb.1.0.SignInRefused",
             message="FalconWeb.SignInRefused", text=f'{FORMULA}|a=b\\c\n"]', person_name="ada", arguments=["x", "y"],
         )
     ])  # fmt: skip
-    columns = ("id", "at", "severity", "text", "person", "arguments")
+    columns = ("id", "at", "told_at", "severity", "text", "person", "arguments")
     run = turn(run_request(by=falconweb_administrator, definition=define(format=format_, columns=columns)))
     text, told = text_of(run), f'{FORMULA}|a=b\\c\n"]'
     if format_ == "csv":
         (row,) = csv.DictReader(io.StringIO(text, newline=""))
         assert row["text"] == f"'{told}"
-        assert row["arguments"] == '["x", "y"]'
+        assert (row["arguments"], row["told_at"]) == ('["x", "y"]', rfc3339(BEGIN.replace(microsecond=70)))
     elif format_ == "jsonl":
         found = json.loads(text)
         assert (found["text"], found["person"], found["arguments"]) == (told, "ada", ["x", "y"])
