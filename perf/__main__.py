@@ -20,7 +20,7 @@ from perf.figures import PerfFigure, table
 
 NAMES = (
     "fanout", "poll", "attach", "plan", "apply", "ingest", "export", "history", "predict", "recommend", "browser",
-    "pages",
+    "pages", "rest",
 )  # fmt: skip
 
 
