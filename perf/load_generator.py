@@ -8,8 +8,8 @@
     {"do": "stall"}                one more socket, which reads its first message only; answered {"port"}: its own
     {"do": "release"}              ends that one
 
-The first line is [address, cookie, first message]: the cookie is that of a session, and must not appear in a process
-list.
+The first line is [address, cookies, first message]: the cookies are those of sessions, which the sockets have in
+rotation, and must not appear in a process list.
 """
 
 from __future__ import annotations
@@ -61,12 +61,11 @@ class LoadSocket(WSListener):  # type: ignore[misc, unused-ignore]
 class LoadGenerator:
     """The sockets and their records."""
 
-    def __init__(self, url: str, cookie: str, greeting: str) -> None:
+    def __init__(self, url: str, cookies: Sequence[str], greeting: str) -> None:
         self.url = url
         self.greeting = greeting.encode()
         self.headers = {"Origin": url.replace("ws://", "http://").rpartition("/ws/")[0]}
-        if cookie:
-            self.headers["Cookie"] = cookie
+        self.cookies = cookies
         self.lateness: list[float] = []
         self.bytes = 0
         self.listeners: list[LoadSocket] = []
@@ -80,11 +79,17 @@ class LoadGenerator:
             greeting = greetings[number % len(greetings)].encode() if greetings else None
             listener = LoadSocket(self, greeting)
             self.listeners.append(listener)
+            headers = self.headers_of(number)
             async with gate:
-                await ws_connect(lambda: listener, self.url, extra_headers=self.headers, websocket_handshake_timeout=30)
+                await ws_connect(lambda: listener, self.url, extra_headers=headers, websocket_handshake_timeout=30)
 
         await asyncio.gather(*(one(number) for number in range(count)))
         return {}
+
+    def headers_of(self, number: int) -> dict[str, str]:
+        """Return the headers of the request of a socket."""
+        cookies = self.cookies
+        return self.headers | ({"Cookie": cookies[number % len(cookies)]} if cookies else {})
 
     async def begin(self) -> dict[str, Any]:
         """Reset the records."""
@@ -115,7 +120,7 @@ class LoadGenerator:
             return made
 
         self.stalled, _ = await ws_connect(
-            lambda: LoadSocket(self, stalls=True), self.url, extra_headers=self.headers, socket_factory=small
+            lambda: LoadSocket(self, stalls=True), self.url, extra_headers=self.headers_of(0), socket_factory=small
         )
         return {"port": self.stalled.underlying_transport.get_extra_info("sockname")[1]}
 
@@ -138,8 +143,8 @@ async def main() -> None:
     """Generate load at one address."""
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    url, cookie, greeting = json.loads(await lines.readline())
-    await LoadGenerator(url, cookie, greeting).run(lines)
+    url, cookies, greeting = json.loads(await lines.readline())
+    await LoadGenerator(url, cookies, greeting).run(lines)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -68,7 +68,7 @@ class LoadGeneratorProcess:
         self._process = process
 
     @classmethod
-    async def start(cls, url: str, cookie: str = "", greeting: str = "") -> LoadGeneratorProcess:
+    async def start(cls, url: str, cookies: Sequence[str] = (), greeting: str = "") -> LoadGeneratorProcess:
         """Start the process, without open sockets."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "perf.load_generator"),
@@ -77,7 +77,7 @@ class LoadGeneratorProcess:
             preexec_fn=end_with_parent(),
         )
         generator = cls(process)
-        generator._write([url, cookie, greeting])
+        generator._write([url, cookies, greeting])
         return generator
 
     async def command(self, do: str, **more: Any) -> Any:
@@ -153,9 +153,9 @@ def next_task(seconds: float) -> dict[str, Any]:
     return task
 
 
-def create_session() -> str:
+def create_session(username: str = "perf") -> str:
     """Create an administrator; returns a session key of theirs, the value of the cookie."""
-    person = User.objects.create_superuser("perf")
+    person = User.objects.create_superuser(username)
     session = SessionStore()
     session[SESSION_KEY] = str(person.pk)
     session[BACKEND_SESSION_KEY] = "accounts.sign_in.backends.LocalBackend"
