@@ -37,10 +37,10 @@ def directories_of(username: str) -> list[IdentityProvider]:
     return list(rows.filter(enabled=True, kind=Kind.LDAP))
 
 
-def external_user(pk: int | str) -> User | None:
-    """Return the active person of that id who signs in through a provider, while the provider is switched on."""
+def external_users() -> QuerySet[User]:
+    """Return the active people who sign in through a provider that is switched on."""
     rows = User.objects.select_related("external_identity")
-    return rows.filter(pk=pk, is_active=True, external_identity__provider__enabled=True).first()
+    return rows.filter(is_active=True, external_identity__provider__enabled=True)
 
 
 def find_providers() -> QuerySet[IdentityProvider]:

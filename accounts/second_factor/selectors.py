@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,4 +58,12 @@ def is_required(person: User) -> bool:
 
 def must_enrol(person: User, session: SessionBase) -> bool:
     """Return whether nothing but setting up a second factor is open to a person in a session."""
-    return is_required(person) and session.get(SESSION_METHOD) not in STRONG_METHODS and not has_second_factor(person)
+    return session.get(SESSION_METHOD) not in STRONG_METHODS and person.pk in without_required_factor([person])
+
+
+def without_required_factor(people: Collection[User]) -> set[int]:
+    """Return which of these people (ids) must have a second factor and have none, in two queries at most."""
+    missing = {person.pk for person in people if is_required(person)}
+    for factors in (Passkey, TotpDevice) if missing else ():
+        missing -= set(factors.objects.filter(person__in=missing).values_list("person", flat=True))
+    return missing

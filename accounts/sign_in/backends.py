@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from django.conf import settings
@@ -11,7 +12,7 @@ from django.http import HttpRequest
 from django.views.decorators.debug import sensitive_variables
 
 from accounts.identity_providers.directory import directory_person
-from accounts.identity_providers.selectors import directories_of, external_user
+from accounts.identity_providers.selectors import directories_of, external_users
 from accounts.identity_providers.services import identity_sign_in
 from accounts.models import User
 from accounts.sign_in.security import is_break_glass
@@ -33,6 +34,10 @@ class LocalBackend(ModelBackend):
         """Return whether the account is active, and local accounts are open or it is that of emergencies."""
         return super().user_can_authenticate(user) and (not settings.CONFIG.break_glass or is_break_glass(user))
 
+    def get_users(self, ids: Collection[int]) -> dict[int, User]:
+        """Return the people of these ids whose sessions are valid, in one query."""
+        return {one.pk: one for one in User.objects.filter(pk__in=ids) if self.user_can_authenticate(one)}
+
     aget_user = BaseBackend.aget_user  # by `get_user`, which asks `user_can_authenticate`
 
 
@@ -41,7 +46,11 @@ class OpenIdBackend(BaseBackend):
 
     def get_user(self, user_id: Any) -> User | None:
         """Return the person of a session, None where it is no longer valid."""
-        return external_user(user_id)
+        return external_users().filter(pk=user_id).first()
+
+    def get_users(self, ids: Collection[int]) -> dict[int, User]:
+        """Return the people of these ids whose sessions are valid, in one query."""
+        return {one.pk: one for one in external_users().filter(pk__in=ids)}
 
 
 class DirectoryBackend(OpenIdBackend):

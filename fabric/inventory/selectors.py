@@ -81,21 +81,34 @@ class ReadingScope:
 
 def reading_scope(person: User, chassis_id: int) -> ReadingScope | None:
     """Return the user's visibility of a chassis' readings, None where they may not see the chassis at all."""
-    if not Chassis.objects.visible_to(person).filter(pk=chassis_id).exists():
-        return None
-    if person.is_administrator:
-        return ReadingScope(everything=True)
-    return ReadingScope(
-        everything=False,
-        devices=frozenset(Device.objects.visible_to(person).filter(chassis=chassis_id).values_list("pk", flat=True)),
-        ports=frozenset(Port.objects.visible_to(person).filter(chassis=chassis_id).values_list("pk", flat=True)),
-        counted=frozenset(
-            (port, name, count)
-            for port, before in counter_baselines(person, [chassis_id]).items()
-            for name, count in before.now.items()
-            if count
-        ),
+    return reading_scopes(person, [chassis_id]).get(chassis_id)
+
+
+def reading_scopes(person: User, chassis: Collection[int]) -> dict[int, ReadingScope]:
+    """Return the user's visibility of the readings of those chassis (ids) that they may see, in a few queries.
+
+    It is the same for all administrators, and for all members of a tenant.
+    """
+    visible = set(Chassis.objects.visible_to(person).filter(pk__in=chassis).values_list("pk", flat=True))
+    if person.is_administrator or not visible:
+        return dict.fromkeys(visible, ReadingScope(everything=True))
+    devices, ports = (
+        rows.objects.visible_to(person).filter(chassis__in=visible).values_list("pk", "chassis")
+        for rows in (Device, Port)
     )
+    found: dict[int, dict[str, set[Any]]] = {pk: {"devices": set(), "ports": set(), "counted": set()} for pk in visible}
+    for device, pk in devices:
+        found[pk]["devices"].add(device)
+    chassis_of = dict(ports)
+    for port, pk in chassis_of.items():
+        found[pk]["ports"].add(port)
+    for port, before in counter_baselines(person, visible).items():
+        if port in chassis_of:
+            found[chassis_of[port]]["counted"] |= {(port, name, count) for name, count in before.now.items() if count}
+    return {
+        pk: ReadingScope(everything=False, **{name: frozenset(parts) for name, parts in own.items()})
+        for pk, own in found.items()
+    }
 
 
 @dataclass(frozen=True)

@@ -6,25 +6,20 @@ import asyncio
 import contextlib
 import json
 import logging
-import random
 from collections import Counter
-from importlib import import_module
+from collections.abc import Collection, Coroutine
 from typing import Any, cast
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
-from django.conf import settings
-from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, load_backend
 from django.urls import path
-from django.utils.crypto import constant_time_compare
 from redis import RedisError
 
 from accounts.models import User
-from accounts.second_factor.selectors import must_enrol
 from core.websockets import WRITE_FRAME
-from fabric.inventory.models import Chassis
-from fabric.inventory.selectors import ReadingScope, reading_scope
+from fabric.inventory.selectors import ReadingScope
 from telemetry.instrumentation import metrics
+from telemetry.live.access import Scopes, ShownChassis, access_watch, current_scopes
 from telemetry.live.hub import SocketSubscriber, hub
 
 logger = logging.getLogger(__name__)
@@ -36,14 +31,10 @@ MAX_CHASSIS = 200
 # Limit of one person in one process, so that others get connections too. Administrators are exempt.
 MAX_SOCKETS_PER_PERSON = 50
 MAX_MESSAGE_LENGTH = 10_000
-# A change of access is announced; a socket rechecks at this interval in case the announcement was lost.
-RECHECK_SECONDS = 30.0
 # Minimum time between two responses to one socket: each costs some database queries.
 PAUSE_SECONDS = 0.2
-SPREAD_SECONDS = 1.0  # spreads the queries of a thousand sockets
 
 
-SessionStore: Any = import_module(settings.SESSION_ENGINE).SessionStore
 _open_sockets: Counter[int] = Counter()
 metrics.register_gauge("sockets_open", lambda: sum(_open_sockets.copy().values()))
 
@@ -57,7 +48,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def connect(self) -> None:
         """Accept; close with 4401 without a signed-in person."""
-        self.tasks: list[asyncio.Task[None]] = []
+        self.tasks: set[asyncio.Task[None]] = set()
         # An extension of falconweb.sockets; other servers do not have it.
         extensions: Any = self.scope.get("extensions") or {}
         self.browser = SocketSubscriber(self.base_send, self._broken, extensions.get(WRITE_FRAME))
@@ -77,11 +68,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
         except (RedisError, OSError) as error:
             # The connection to the broker broke. The next recheck detects a sign-out, too.
             logger.warning("a socket is not notified of sign-outs: %s", error)
-        self.tasks = [asyncio.create_task(self._recheck_access())]
+        access_watch().add(self)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         """Subscribe to exactly the chassis of {"subscribe": [ids]}."""
-        if not self.tasks:
+        if not self.person_id:
             return
         now = asyncio.get_running_loop().time()
         await asyncio.sleep(self.responded_at + PAUSE_SECONDS - now)
@@ -93,8 +84,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         for chassis in set(self.browser.groups) - requested:
             hub().unsubscribe(self.browser, chassis)
-        person, scopes = await self._reading_scopes(requested)
-        if person is None:
+        (scopes,) = await database_sync_to_async(current_scopes)([self.shown_chassis(requested)])
+        if scopes is None:
             await self.close(CLOSE_SIGN_IN)
             return
         for chassis in sorted(requested):
@@ -105,7 +96,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 await hub().subscribe(self.browser, chassis, scope)
 
     async def disconnect(self, code: int) -> None:
-        for task in self.tasks:
+        access_watch().remove(self)
+        for task in list(self.tasks):
             task.cancel()
         self.browser.end()
         _open_sockets[self.person_id] -= 1
@@ -126,50 +118,43 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def refused_message(self, event: dict[str, Any]) -> None:
         """Ignore what telemetry.live.channel_layer has refused."""
 
-    async def _recheck_access(self) -> None:
-        recheck = self.browser.recheck
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RECHECK_SECONDS * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
-                    await recheck.wait()
-            await asyncio.sleep(random.uniform(0.0, SPREAD_SECONDS))  # noqa: S311 - no secret
-            recheck.clear()
-            person, scopes = await self._reading_scopes(set(self.browser.groups))
-            if person is None:
-                await self.close(CLOSE_SIGN_IN)
-                return
-            for chassis, (known, _) in list(self.browser.groups.items()):
-                scope = scopes.get(chassis)
-                if scope is None:
-                    hub().unsubscribe(self.browser, chassis)
-                    self.browser.send_text(f"gone {chassis}", _unknown_chassis(chassis))
-                elif scope != known:
-                    await hub().subscribe(self.browser, chassis, scope)
-
-    @database_sync_to_async
-    def _reading_scopes(self, chassis_ids: set[int]) -> tuple[User | None, dict[int, ReadingScope | None]]:
+    def shown_chassis(self, requested: Collection[int] | None = None) -> ShownChassis:
+        """Return what it shows, or is requested to show."""
         session: Any = self.scope.get("session")
-        if session is None:
-            return None, {}
-        # Read again: the session may have ended or expired meanwhile. A new password ends sessions of the old one, and
-        # an identity provider that was switched off those of its people.
-        stored = SessionStore(session.session_key)
-        backend = stored.get(BACKEND_SESSION_KEY, "")
-        known = backend in settings.AUTHENTICATION_BACKENDS
-        person = load_backend(backend).get_user(self.person_id) if known else None
-        if not isinstance(person, User):
-            return None, {}
-        if not constant_time_compare(stored.get(HASH_SESSION_KEY, ""), person.get_session_auth_hash()):
-            return None, {}
-        if must_enrol(person, stored):
-            return None, {}
-        # One query, so that two hundred invalid ids cost no more than one.
-        visible = set(Chassis.objects.visible_to(person).filter(pk__in=chassis_ids).values_list("pk", flat=True))
-        return person, {pk: reading_scope(person, pk) if pk in visible else None for pk in chassis_ids}
+        key = "" if session is None else session.session_key or ""
+        return ShownChassis(key, self.person_id, frozenset(self.browser.groups if requested is None else requested))
+
+    def access_checked(self, shown: ShownChassis, scopes: Scopes | None) -> None:
+        """Go on with what the person may see of that, or end without a valid session."""
+        groups = self.browser.groups
+        if scopes is None:
+            access_watch().remove(self)
+            for chassis in list(groups):
+                hub().unsubscribe(self.browser, chassis)
+            self._start(self.close(CLOSE_SIGN_IN))
+            return
+        changed = {pk for pk in shown.chassis & groups.keys() if scopes.get(pk) != groups[pk][0]}
+        if changed:
+            self._start(self._change_scopes({pk: scopes.get(pk) for pk in changed}))
+
+    async def _change_scopes(self, scopes: dict[int, ReadingScope | None]) -> None:
+        for chassis, scope in scopes.items():
+            if chassis not in self.browser.groups:
+                continue
+            if scope is None:
+                hub().unsubscribe(self.browser, chassis)
+                self.browser.send_text(f"gone {chassis}", _unknown_chassis(chassis))
+            else:
+                await hub().subscribe(self.browser, chassis, scope)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     def _broken(self) -> None:
         """Close a socket after a send error; the browser reconnects by itself."""
-        self.tasks.append(asyncio.create_task(self._close_broken()))
+        self._start(self._close_broken())
 
     async def _close_broken(self) -> None:
         with contextlib.suppress(Exception):

@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -144,7 +144,6 @@ class SocketSubscriber:
         self._texts: dict[str, str] = {}  # the newest message of each kind
         self._sending: asyncio.Task[None] | None = None
         self._open = True
-        self.recheck = asyncio.Event()  # set when the person's reading scope may have changed
 
     def notify(self, chassis: int) -> None:
         """Announce a newer frame of a chassis."""
@@ -251,11 +250,17 @@ class Hub:
         # Health checks detect a dead connection; waiting for a frame has no time limit.
         self._redis = redis.Redis.from_url(settings.REDIS_URL, socket_keepalive=True, health_check_interval=15)
         self._task: asyncio.Task[None] | None = None
+        self._announce: Callable[[Collection[SocketSubscriber] | None], None] = lambda _: None
+
+    def listen(self, announce: Callable[[Collection[SocketSubscriber] | None], None]) -> None:
+        """Call `announce` with the browsers whose people's access may have changed, None for all browsers."""
+        self._announce = announce
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._listen())
 
     async def subscribe(self, browser: SocketSubscriber, chassis: int, scope: ReadingScope) -> None:
         """Subscribe a browser to a chassis with a reading scope; sends catalogue and newest frame immediately."""
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._listen())
+        self.listen(self._announce)
         if chassis not in self._catalogues:
             await self._load(chassis)
         self.unsubscribe(browser, chassis)
@@ -326,9 +331,7 @@ class Hub:
 
     async def _handle(self, channel: str, data: bytes) -> None:
         if channel == ACCESS_CHANNEL:
-            for browsers in self._browsers.values():
-                for browser in browsers:
-                    browser.recheck.set()
+            self._announce(None)
             return
         kind, _, number = channel.partition(":")
         if not number.isdecimal() or len(number) > 18:
@@ -344,7 +347,7 @@ class Hub:
             text = json.dumps({"type": "changed", "chassis": chassis, "within": round(within, 2)})
             for browser in browsers:
                 browser.send_text(f"changed {chassis}", text)
-                browser.recheck.set()
+            self._announce(browsers)
             return
         await self._take(chassis, data)
 

@@ -17,14 +17,17 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.test import Client
 from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
 
-from accounts.models import Role, Tenant, User
+from accounts.models import BrowserSession, Role, Tenant, User
 from accounts.sign_in.services import sessions_end
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port, Slot, Switch
 from fabric.inventory.selectors import ReadingScope
 from fabric.signals import access_changed
 from falconweb.asgi import application
 from telemetry.links.models import LinkVerdict
+from telemetry.live import access
+from telemetry.live.access import ShownChassis, current_scopes
 from telemetry.live.catalogue import SeriesEntry
 from telemetry.live.frames import HEADER, KEY, Frame, set_catalogue
 from telemetry.live.hub import SocketSubscriber, hub
@@ -254,6 +257,44 @@ async def test_a_person_who_is_shut_out_loses_the_socket(change: str) -> None:
                 person.is_active = False
             await person.asave()
         assert await socket.next_of(int) == 4401
+
+
+async def test_what_nobody_announced_is_found_by_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "SWEEP_SECONDS", 0.5)
+    lab = await sync_to_async(make_lab)()
+    await put(lab, 1, *ALL)
+    async with Socket(lab.clients["owner"]) as socket, Socket(lab.clients["member"]) as other:
+        for one in (socket, other):
+            await one.ask({"subscribe": [lab.chassis.pk]})
+            await one.next_of(dict)
+        # As where the announcement is lost with its connection to Redis.
+        await Device.objects.filter(pk=lab.owned.pk).aupdate(tenant=None)
+        await BrowserSession.objects.filter(person__username="owner").adelete()
+        assert await socket.next_of(int) == 4401
+        catalogue = await other.next_of(dict)
+        assert [one["key"] for one in catalogue["series"]] == [lab.entries[2]["key"]]
+
+
+def test_a_look_at_many_sockets_takes_no_more_queries_than_one(
+    lab: Lab, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    sockets = [
+        ShownChassis(lab.clients[name].session.session_key or "", person, frozenset({lab.chassis.pk, 999_999}))
+        for name in ("administrator", "owner", "member", "stranger")
+        for person in User.objects.filter(username=name).values_list("pk", flat=True)
+    ]
+    sockets.append(ShownChassis("0" * 32, sockets[0].person, frozenset({lab.chassis.pk})))
+    with django_assert_max_num_queries(7) as few:
+        current_scopes(sockets[1:2])
+    with django_assert_max_num_queries(len(few.captured_queries) + 2):  # those of the other two tenants
+        found = current_scopes(sockets * 20)
+    assert found[:5] * 20 == found
+    everything, owner, member, stranger, nobody = found[:5]
+    assert everything == {lab.chassis.pk: ReadingScope(everything=True)}
+    assert owner == member
+    assert owner is not None
+    assert owner[lab.chassis.pk].devices == {lab.owned.pk}
+    assert (stranger, nobody) == ({}, None)
 
 
 async def test_a_grant_that_moves_takes_the_readings_with_it() -> None:
