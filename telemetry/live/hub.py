@@ -19,6 +19,7 @@ import numpy as np
 import redis.asyncio as redis
 from django.conf import settings
 
+from core.websockets import FrameWriter
 from fabric.inventory.selectors import ReadingScope
 from telemetry.instrumentation import metrics
 from telemetry.live.catalogue import SeriesEntry, Values
@@ -53,6 +54,10 @@ class SubscriberGroup:
         self._key: bytes | None = None
         self._delta: bytes | None = None
         self._message: tuple[bytes, bytes] = b"", b""
+        # Browsers that have the newest frame and take the next one at once, with what writes to them; and the others.
+        # Nothing of a current one is looked at for a frame: what no cache of the processor has takes most of the time.
+        self.current: dict[SocketSubscriber, Callable[[bytes], object]] = {}
+        self.behind: set[SocketSubscriber] = set()
 
     def take(self, frame: Frame) -> None:
         """Set the next frame, reduced to the reading scope."""
@@ -83,6 +88,31 @@ class SubscriberGroup:
         if self._message[0] is not raw:
             self._message = raw, websocket_message(raw)
         return self._message[1]
+
+    def deliver(self, chassis: int) -> None:
+        """Give the frame that was just taken to all browsers."""
+        behind = list(self.behind)
+        if self.frame is not None and self.before is not None and self.current:
+            message = self.message_after(self.before.sequence)
+            fanout.frames += len(self.current)
+            # One that blocks leaves meanwhile.
+            for write in list(self.current.values()):
+                write(message)
+        for browser in behind:
+            browser.notify(chassis)
+
+    def leave_current(self, browser: SocketSubscriber) -> int | None:
+        """Look at a browser again from the next frame on; returns the number of the frame that it has."""
+        if self.current.pop(browser, None) is None:
+            return None
+        self.behind.add(browser)
+        return None if self.frame is None else self.frame.sequence
+
+    def remove(self, browser: SocketSubscriber) -> bool:
+        """Take a browser out; returns whether none is left."""
+        self.current.pop(browser, None)
+        self.behind.discard(browser)
+        return not self.current and not self.behind
 
 
 NO_GROUP: tuple[Any, SubscriberGroup] = (None, SubscriberGroup(None))
@@ -127,17 +157,19 @@ class StartedCoroutine(Awaitable[None]):
 class SocketSubscriber:
     """One socket: its groups, and its queue.
 
-    `send` sends an ASGI message; `broken` is called once if it raises, and nothing is sent after that. `write`, if the
-    server provides it, sends a whole websocket message and returns whether it did (falconweb.sockets).
+    `send` sends an ASGI message; `broken` is called once if it raises, and nothing is sent after that. `writer`, if the
+    server provides it, writes whole websocket messages beside that (falconweb.sockets).
     """
 
     def __init__(
         self,
         send: Callable[[Any], Awaitable[None]],
         broken: Callable[[], None],
-        write: Callable[[bytes], bool] | None = None,
+        writer: FrameWriter | None = None,
     ) -> None:
-        self._send, self._broken, self._write = send, broken, write
+        self._send, self._broken, self._writer = send, broken, writer
+        if writer is not None:
+            writer.blocked = self._leave_current
         self.groups: dict[int, tuple[Any, SubscriberGroup]] = {}
         self._sent: dict[int, int] = {}
         self._pending: set[int] = set()
@@ -148,28 +180,37 @@ class SocketSubscriber:
     def notify(self, chassis: int) -> None:
         """Announce a newer frame of a chassis."""
         is_idle = self._sending is None and self._open and not self._texts and not self._pending
-        if self._write is not None and is_idle and self._write_newest(chassis, self._write):
+        if self._writer is not None and is_idle and self._write_newest(chassis, self._writer):
             return
         if chassis in self._pending:
             fanout.skipped += 1
         self._pending.add(chassis)
         self._deliver()
 
-    def _write_newest(self, chassis: int, write: Callable[[bytes], bool]) -> bool:
+    def _write_newest(self, chassis: int, writer: FrameWriter) -> bool:
         """Write the newest frame without an ASGI message, which is most of a frame's cost."""
         _, group = self.groups.get(chassis, NO_GROUP)
         frame, known = group.frame, self._sent.get(chassis)
         if frame is None or known == frame.sequence:
             return True
         try:
-            if not write(group.message_after(known)):
+            group.current[self] = writer.writing()  # which it leaves where this frame blocks it
+            if not writer.write_frame(group.message_after(known)):
+                group.current.pop(self, None)
                 return False
         except Exception as error:  # noqa: BLE001 - as in `_deliver`
             self._break(error)
             return True
+        if self in group.current:
+            group.behind.discard(self)
         self._sent[chassis] = frame.sequence
         fanout.frames += 1
         return True
+
+    def _leave_current(self) -> None:
+        for chassis, (_, group) in self.groups.items():
+            if (sequence := group.leave_current(self)) is not None:
+                self._sent[chassis] = sequence
 
     def send_text(self, kind: str, text: str) -> None:
         """Queue a message; it replaces one of the same kind."""
@@ -178,11 +219,13 @@ class SocketSubscriber:
 
     def request_key_frame(self, chassis: int) -> None:
         """Send a key frame of a chassis next."""
+        self._leave_current()
         self._sent.pop(chassis, None)
 
     def end(self) -> None:
         """Send nothing more."""
         self._open = False
+        self._leave_current()
         if self._sending is not None:
             self._sending.cancel()
 
@@ -202,6 +245,7 @@ class SocketSubscriber:
         except Exception as error:  # noqa: BLE001 - each server has its own errors for this
             self._break(error)
             return
+        self._leave_current()
         fanout.waiting += 1
         self._sending = asyncio.ensure_future(StartedCoroutine(sending, future))
         self._sending.add_done_callback(self._send_finished)
@@ -220,6 +264,7 @@ class SocketSubscriber:
         logger.debug("sending to a socket failed: %r", error)
         if self._open:
             self._open = False
+            self._leave_current()
             self._broken()
 
     async def _send_pending(self) -> None:
@@ -268,6 +313,7 @@ class Hub:
         if group is None:
             group = self._groups[chassis][scope] = self._create_group(chassis, scope)
         browser.groups[chassis] = (scope, group)
+        group.behind.add(browser)
         self._browsers[chassis].add(browser)
         self._send_catalogue(browser, chassis, group)
         raw = await self._get(f"live:frame:{chassis}") if group.frame is None else None
@@ -279,9 +325,9 @@ class Hub:
 
     def unsubscribe(self, browser: SocketSubscriber, chassis: int) -> None:
         browser.request_key_frame(chassis)
-        scope, _ = browser.groups.pop(chassis, NO_GROUP)
+        scope, group = browser.groups.pop(chassis, NO_GROUP)
         self._browsers[chassis].discard(browser)
-        if all(scope != other.groups.get(chassis, NO_GROUP)[0] for other in self._browsers[chassis]):
+        if group.remove(browser):
             self._groups[chassis].pop(scope, None)
 
     def _create_group(self, chassis: int, scope: ReadingScope) -> SubscriberGroup:
@@ -359,11 +405,10 @@ class Hub:
             await self._renew(chassis)
             if self._revision(chassis) != frame.revision:
                 return  # without its catalogue the values cannot be assigned to series
-        for group in self._groups[chassis].values():
+        for group in list(self._groups[chassis].values()):
             if group.indexes is None or not group.indexes or group.indexes[-1] < len(frame.values):
                 group.take(frame)
-        for browser in self._browsers[chassis]:
-            browser.notify(chassis)
+                group.deliver(chassis)
 
     async def _renew(self, chassis: int) -> None:
         """Load a new catalogue: the indices of all groups change."""
