@@ -7,11 +7,14 @@ import threading
 from typing import Any
 
 from celery import Celery, bootsteps
-from celery.signals import beat_init, worker_init, worker_ready
+from celery.signals import worker_init, worker_ready
 
 from hostwire.heartbeat import BEAT_SECONDS, beat, pause
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "falconweb.settings")
+# `manage.py prepare` runs Django's checks before each start. They touch every model and address, whose memory each
+# process would have for itself then.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 application = Celery("falconweb")
 application.set_default()
@@ -54,11 +57,3 @@ def _watch_claims(**_: Any) -> None:
     from core.claims import ClaimWatcher
 
     threading.Thread(target=ClaimWatcher().run, name="claims", daemon=True).start()
-
-
-@beat_init.connect(weak=False)
-def _publish(**_: Any) -> None:
-    """Publish the state of the scheduler's process."""
-    from telemetry.instrumentation.publisher import ensure_publishing
-
-    ensure_publishing("scheduler")

@@ -1,4 +1,6 @@
-"""The scheduler of periodic tasks: `celery beat` by the monotonic clock, of which several may run and one is at work.
+"""`python -m falconweb.scheduler`: sends periodic tasks by the monotonic clock; of several, one is at work.
+
+It is Celery's scheduler without its command line, Django's applications and the tasks, which it knows by their names.
 
     scheduler   '<name> <count>': the scheduler at work, and how often it has looked at its schedule: each TURN_SECONDS
 
@@ -13,15 +15,20 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import signal
 import socket
+import sys
 import time
 from typing import Any, Final
 
 import redis
+from celery import Celery
 from celery.beat import Scheduler
 from django.conf import settings
+from django.utils.log import configure_logging
 
 from hostwire.heartbeat import beat
+from telemetry.instrumentation.publisher import ensure_publishing
 
 logger = logging.getLogger(__name__)
 
@@ -116,3 +123,21 @@ class MonotonicScheduler(Scheduler):
     def _period(self, name: str) -> float:
         period: Any = self.schedule[name].schedule
         return float(period.seconds)
+
+
+def schedule() -> None:
+    """Schedule until terminated."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)
+    ensure_publishing("scheduler")
+    # Fixups would load Django's applications.
+    application = Celery("falconweb", fixups=[], set_as_current=False)
+    application.config_from_object("django.conf:settings", namespace="CELERY")
+    scheduler = MonotonicScheduler(app=application)
+    while True:
+        time.sleep(scheduler.tick())
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "falconweb.settings")
+    schedule()

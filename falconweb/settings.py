@@ -283,7 +283,6 @@ CELERY_ACCEPT_CONTENT = CELERY_RESULT_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_DEFAULT_QUEUE = "falconweb"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
-CELERY_BEAT_SCHEDULER = "falconweb.scheduler:MonotonicScheduler"
 # Periods in seconds. Their messages do not expire: that would be at a time of day, by two clocks.
 CELERY_BEAT_SCHEDULE = {
     "keep polling": {"task": "telemetry.keep_polling", "schedule": 2.0},
@@ -375,9 +374,10 @@ LOGGING = {
     "root": {"handlers": ["console"], "level": "INFO"},
     "loggers": {
         "axes": {"level": "WARNING"},
-        # Celery's two lines per scheduled task are not informative.
+        # Celery's three lines per scheduled task are not informative.
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
+        "celery.beat": {"level": "WARNING"},
     },
 }
 # W005 and W021 recommend HSTS for all subdomains and preloading: see SECURE_HSTS_SECONDS.

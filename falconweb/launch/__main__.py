@@ -27,8 +27,15 @@ from django.core.management import execute_from_command_line
 
 from falconweb.config import SECRET_VARIABLES, Config, ConfigurationError
 from falconweb.launch.broker import BrokerError, start_broker
-from falconweb.launch.commands import beat_arguments, bind_listener, serve, worker_arguments
-from falconweb.launch.processes import ChildProcess, ForkedProcess, raise_file_limit, take_variable, terminate_all
+from falconweb.launch.commands import bind_listener, serve, worker_arguments
+from falconweb.launch.processes import (
+    ChildProcess,
+    ForkedProcess,
+    raise_file_limit,
+    share_allocations,
+    take_variable,
+    terminate_all,
+)
 from falconweb.launch.simulation import (
     PORTS_FILE,
     agent_account,
@@ -39,6 +46,7 @@ from falconweb.launch.simulation import (
     start_simulated,
 )
 from falconweb.launch.watchdog import LOOK_SECONDS, ServiceManager, Watchdog
+from falconweb.scheduler import schedule
 
 HEALTH_SECONDS = 60.0
 
@@ -52,6 +60,7 @@ def main() -> int:
     # Databases and logs are readable by this account only; child processes inherit this.
     os.umask(0o077)
     raise_file_limit()
+    share_allocations()
     stop = _stop_on_signals()
     manager = ServiceManager()
     children: list[ChildProcess] = []
@@ -139,7 +148,7 @@ def _start(
     # a killed worker.
     for number, name in enumerate(_numbered("worker", config.workers), 1):
         start(name, partial(celery.start, worker_arguments(number, log=config.log)))
-    start("beat", partial(celery.start, beat_arguments(log=config.log)))
+    start("beat", schedule)
     addresses = {host.name: agent_account(environment["REDIS_URL"], host, config.data, broker) for host in hosts}
     start_agents(config.data, hosts, addresses, outside, children, hang_seconds=config.hang_seconds)
     if is_first_demo:

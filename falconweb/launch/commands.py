@@ -54,14 +54,12 @@ def worker_arguments(number: int = 1, *, log: str = "plain") -> list[str]:
     """
     name = f"worker-{os.getpid()}" + (f"-{number}" if number > 1 else "")
     return [
-        *_quiet(log), "worker", "--pool", "threads", "--concurrency", "32",
+        *(["--quiet"] if log == "json" else []), "worker", "--pool", "threads", "--concurrency", "32",
         "--loglevel", "INFO", "--without-gossip", "--without-mingle", "--hostname", f"{name}@%h",
     ]  # fmt: skip
 
 
-def beat_arguments(*, log: str = "plain") -> list[str]:
-    """Return Celery's arguments for the scheduler; with `log` json it prints no banner."""
-    return [*_quiet(log), "beat", "--loglevel", "WARNING", "--pidfile", ""]
+SCHEDULER_COMMAND = (sys.executable, "-m", "falconweb.scheduler")
 
 
 def celery_command(application: str, arguments: list[str]) -> list[str]:
@@ -72,10 +70,6 @@ def celery_command(application: str, arguments: list[str]) -> list[str]:
 def web_command(application: str, port: int) -> list[str]:
     """Return the command of a separate web process."""
     return [sys.executable, "-m", "falconweb.launch.commands", application, str(port)]
-
-
-def _quiet(log: str) -> list[str]:
-    return ["--quiet"] if log == "json" else []
 
 
 if __name__ == "__main__":

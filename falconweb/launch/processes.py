@@ -26,6 +26,7 @@ START_SECONDS = 60.0  # to the first heartbeat
 MAX_LOG_BYTES = 50 * 2**20
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
+M_ARENA_MAX = -8
 WANTED_FILE_LIMIT = 65_536
 
 
@@ -37,6 +38,16 @@ def raise_file_limit() -> None:
         soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         enough = WANTED_FILE_LIMIT if most == resource.RLIM_INFINITY else min(most, WANTED_FILE_LIMIT)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), most))
+
+
+def share_allocations() -> None:
+    """Let all threads of this process and its forks take memory from one heap, where the C library has several.
+
+    Each thread of a worker would begin one of its own, of which none gives back what it no longer needs.
+    """
+    library = ctypes.CDLL(None)
+    if sys.platform == "linux" and hasattr(library, "mallopt"):
+        library.mallopt(M_ARENA_MAX, 1)
 
 
 def take_variable(name: str) -> str:
