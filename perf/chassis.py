@@ -62,7 +62,7 @@ class Recording:
     """The series of a chassis, and their values at successive simulated seconds."""
 
     series: tuple[ReadingSeries, ...]
-    rows: Sequence[tuple[float, ...]]
+    rows: Sequence[Values]
 
     def reading(self, number: int, at: float) -> ChassisReading:
         """Return a reading as of a given time; the rows repeat cyclically."""
@@ -82,13 +82,13 @@ def record(rows: int) -> Recording:
 async def _record(address: BmcAddress, rows: int) -> Recording:
     async with BmcClient(address) as bmc:
         plan = await plan_readings(bmc, await discover(bmc))
-        seen: list[tuple[float, ...]] = []
+        seen: list[Values] = []
         last = 0.0
         while len(seen) < rows:
             reading = await plan.read(bmc)
             if reading.measured_at > last:
                 last = reading.measured_at
-                seen.append(reading.values)
+                seen.append(np.asarray(reading.values))
         return Recording(plan.series, seen)
 
 

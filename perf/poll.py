@@ -103,7 +103,7 @@ async def _as_the_site(
     async def poll() -> None:
         sample = catalogue.sample(await plan.read(bmc))
         frame = Frame(revision, number, next(numbers), sample.at, sample.values)
-        await outbox.publish(FrameUpdate(frame, catalogue.counters(sample)))
+        await outbox.publish(FrameUpdate(frame, sample.byte_counters))
 
     return poll
 

@@ -122,7 +122,7 @@ class BmcClient:
 
     def path(self, uri: str) -> str:
         """Return a link as a path on this BMC; raises ForeignLink for one that leaves it."""
-        return str(self._transport.locate(uri).relative())
+        return self._transport.locate(uri).raw_path_qs
 
     def own_path(self, uri: str) -> str:
         """Return the path on this BMC of a link that may name another host: nothing is requested there.

@@ -10,6 +10,7 @@ MAX_VALUES = 500_000  # of one response: some 40 MB of objects
 MAX_DEPTH = 64  # of objects and lists inside each other
 BLOCK_BYTES = 2**16
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+NO_SEPARATORS = bytes(set(range(256)) - set(b"{[:,"))
 
 
 def count_values(raw: bytes, *, where: str, most: int = MAX_VALUES) -> int:
@@ -44,7 +45,8 @@ def _outside_texts(raw: bytes) -> Iterator[bytes]:
 
 
 def _count_separators(raw: bytes) -> int:
-    return sum(map(raw.count, (b"{", b"[", b":", b",")))
+    # In one pass: the four characters are so frequent that `count` would take seven times as long.
+    return len(raw.translate(None, NO_SEPARATORS))
 
 
 def _nested_brackets(raw: bytes | bytearray) -> bytes | bytearray:

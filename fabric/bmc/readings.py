@@ -17,12 +17,13 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import BmcError, Malformed, RequestRefused, ServerFault
 from fabric.bmc.events import parse_timestamp
 from fabric.bmc.json_bounds import count_values
-from fabric.bmc.series import LINK_STATUSES, ChassisReading, ReadingSeries, SeriesFactory
+from fabric.bmc.series import LINK_STATUSES, ChassisReading, Floats, ReadingSeries, SeriesFactory
 from fabric.bmc.types import Inventory
 
 NAN = math.nan
@@ -52,6 +53,13 @@ class MetricValue(msgspec.Struct, rename="pascal", gc=False):
     metric_value: str | float | bool | None = None
 
 
+class NumericValue(msgspec.Struct, rename="pascal", gc=False):
+    """A value that is expected to be a number."""
+
+    metric_property: str
+    metric_value: float
+
+
 class MetricReport(msgspec.Struct, rename="pascal"):
     """The part of a MetricReport that is read each second."""
 
@@ -64,10 +72,12 @@ DECODER = msgspec.json.Decoder(MetricReport)
 
 def parse_report(raw: bytes, host: str) -> MetricReport:
     """Return the report in these bytes; an entry that violates the schema is dropped alone. Raises Malformed."""
-    count_values(raw, where=host, most=MAX_REPORT_VALUES)
+    # A report of fewer bytes cannot have so many values, and what the schema does not know is skipped, however deep.
+    if len(raw) > MAX_REPORT_VALUES:
+        count_values(raw, where=host, most=MAX_REPORT_VALUES)
     try:
         return DECODER.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _parse_report_leniently(raw, host)
 
 
@@ -76,6 +86,7 @@ def _parse_report_leniently(raw: bytes, host: str) -> MetricReport:
 
     An entry without a name is left out; a value that is neither text nor number is None.
     """
+    count_values(raw, where=host, most=MAX_REPORT_VALUES)
     try:
         # Accepts NaN and Infinity, which JSON does not have, and numbers of any size.
         found = json.loads(raw.decode(errors="replace"))
@@ -128,18 +139,24 @@ class ReportPlan(ReadingPlan):
 
     def __init__(self, uri: str, properties: list[str], namer: SeriesFactory, *, size: int = 0) -> None:
         self._uri = uri
-        self._index_properties(properties[:MAX_SERIES])
+        # Of a property that occurs several times the last value counts.
+        self._position = {name: index for index, name in enumerate(dict.fromkeys(properties[:MAX_SERIES]))}
+        self._expect(properties[:MAX_SERIES])
+        self._lacked = 0  # reports in a row that lack something
         self.period = max(1.0, math.ceil(size / REPORT_BYTES_PER_SECOND))
         self.limit = limit_sentence(len(properties))
         self.series = tuple(namer.series(name) for name in self._position)
 
-    def _index_properties(self, properties: list[str]) -> None:
-        """Store the position of each value; of a property that occurs several times the last counts."""
-        self._position = {name: index for index, name in enumerate(dict.fromkeys(properties))}
-        self._order = properties
-        self._targets = [self._position[name] for name in properties]
+    def _expect(self, order: list[str]) -> None:
+        """Expect reports with these properties."""
+        nowhere = len(self._position)
+        targets = [self._position.get(name, nowhere) for name in order]
+        self._order = order
+        # The position of each value; None where they are all in order.
+        self._targets = None if targets == list(range(nowhere)) else np.array(targets, dtype=np.intp)
+        self._words: list[int] = []  # entries whose values are not always numbers
+        self._decoder: msgspec.json.Decoder[Any] | None = None  # of a report with these
         self._lacks = False
-        self._lacked = 0  # reports in a row that lack something
 
     async def read(self, bmc: BmcClient) -> ChassisReading:
         """Return one reading; a missing property is NaN, a new one waits for the next plan."""
@@ -147,29 +164,68 @@ class ReportPlan(ReadingPlan):
 
     def decode(self, raw: bytes, at: float, host: str = "The BMC") -> ChassisReading:
         """Return the reading in a report's bytes; raises Malformed."""
-        report = parse_report(raw, host)
-        entries = report.metric_values[:MAX_SERIES]
-        if [entry.metric_property for entry in entries] != self._order:
-            entries = [entry for entry in entries if entry.metric_property]
-            self._realign([entry.metric_property for entry in entries])
+        timestamp, numbers = self._learned(raw) or self._parsed(raw, host)
         self._lacked = self._lacked + 1 if self._lacks else 0
         self.is_outdated = self.is_outdated or self._lacked >= MAX_INCOMPLETE_REPORTS
-        values = [NAN] * (len(self.series) + 1)
-        for target, entry in zip(self._targets, entries, strict=True):
-            values[target] = metric_number(entry.metric_value)
-        # The last value has no known property.
-        values.pop()
-        measured_at = parse_timestamp(report.timestamp or "")
+        if self._targets is not None:
+            values = np.full(len(self.series) + 1, NAN)
+            values[self._targets] = numbers
+            numbers = values[:-1]  # the last one has no known property
+        measured_at = parse_timestamp(timestamp or "")
         return ChassisReading(
-            at=at, values=tuple(values), measured_at=0.0 if measured_at is None else measured_at.timestamp()
+            at=at, values=numbers, measured_at=0.0 if measured_at is None else measured_at.timestamp()
         )
+
+    def _learned(self, raw: bytes) -> tuple[str | None, Floats] | None:
+        """Return time and values of a report that is as the ones before; None for any other."""
+        if self._decoder is None or len(raw) > MAX_REPORT_VALUES:
+            return None
+        try:
+            report = self._decoder.decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        if [entry.metric_property for entry in report.metric_values] != self._order:
+            return None
+        values = [entry.metric_value for entry in report.metric_values]
+        for place in self._words:
+            number = LINK_STATUSES.get(values[place])
+            values[place] = metric_number(values[place]) if number is None else number
+        numbers = np.array(values)
+        numbers[~np.isfinite(numbers)] = NAN
+        return report.timestamp, numbers
+
+    def _parsed(self, raw: bytes, host: str) -> tuple[str | None, Floats]:
+        """Return time and values of any report, and learn what it is like; raises Malformed."""
+        report = parse_report(raw, host)
+        entries = report.metric_values[:MAX_SERIES]
+        is_known = [entry.metric_property for entry in entries] == self._order
+        if not is_known:
+            entries = [entry for entry in entries if entry.metric_property]
+            self._realign([entry.metric_property for entry in entries])
+        values = [entry.metric_value for entry in entries]
+        numbers = list(map(metric_number, values))
+        if is_known:
+            self._learn(values, numbers)
+        return report.timestamp, np.array(numbers)
+
+    def _learn(self, values: list[str | float | bool | None], numbers: list[float]) -> None:
+        """Expect numbers, as text or not, at all places but those that once had something else: states of links."""
+        pairs = enumerate(zip(values, numbers, strict=True))
+        words = {place for place, (value, number) in pairs if math.isnan(number) or value in LINK_STATUSES}
+        if self._decoder is not None and words.issubset(self._words):
+            return
+        self._words = sorted(words.union(self._words))
+        kinds: list[Any] = [NumericValue] * len(values)
+        for place in self._words:
+            kinds[place] = MetricValue
+        entries = ("metric_values", tuple.__class_getitem__(tuple(kinds)))
+        learned = msgspec.defstruct("LearnedReport", [entries, ("timestamp", str | None, None)], rename="pascal")
+        self._decoder = msgspec.json.Decoder(learned, strict=False)  # so that texts of numbers are numbers
 
     def _realign(self, order: list[str]) -> None:
         """Find the positions of values in a new order, and expect that order from now on."""
         there = set(order)
-        nowhere = len(self.series)
-        self._order = order
-        self._targets = [self._position.get(name, nowhere) for name in order]
+        self._expect(order)
         self._lacks = not there >= self._position.keys()
         self.is_outdated = self.is_outdated or not self._position.keys() >= there
 
@@ -212,12 +268,12 @@ class ResourcePlan(ReadingPlan):
     async def read(self, bmc: BmcClient) -> ChassisReading:
         """Return one reading; values of a refused resource are NaN, raises only where all are refused."""
         begun = time.monotonic()
-        values = [NAN] * len(self.series)
+        values = np.full(len(self.series), NAN)
         failures = await asyncio.gather(*(_pick_values(bmc, source, values) for source in self.sources))
         self.learn(time.monotonic() - begun)
         if failures and all(failures):
             raise next(failure for failure in failures if failure is not None)
-        return ChassisReading(at=time.time(), values=tuple(values))
+        return ChassisReading(at=time.time(), values=values)
 
     def take_over(self, before: ResourcePlan) -> None:
         """Take over what another plan of the same service has learned."""
@@ -240,7 +296,7 @@ class ResourcePlan(ReadingPlan):
             self._rounds.clear()
 
 
-async def _pick_values(bmc: BmcClient, source: ReadingRequest, values: list[float]) -> BmcError | None:
+async def _pick_values(bmc: BmcClient, source: ReadingRequest, values: Floats) -> BmcError | None:
     """Enter the values of one request, of which nothing else is kept; returns the error of a refused one."""
     resources = await _read_resources(bmc, source.uri)
     if isinstance(resources, BmcError):

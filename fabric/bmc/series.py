@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from fabric.bmc.sensors import unit_conversion
 from fabric.bmc.types import Inventory, RedfishSensor
 from fabric.bmc.values import paths_above
+
+Floats = NDArray[np.float64]
 
 
 class Quantity(StrEnum):
@@ -48,11 +53,11 @@ class ReadingSeries(msgspec.Struct, frozen=True, kw_only=True):
     zero: float = 0.0
 
 
-class ChassisReading(msgspec.Struct, frozen=True, kw_only=True):
+class ChassisReading(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One poll, as the BMC reports it: `values[i]` belongs to the plan's `series[i]`; NaN where the BMC gave none."""
 
     at: float  # Unix time at which the answer arrived, s
-    values: tuple[float, ...]
+    values: Floats | Sequence[float]  # not changed any more
     measured_at: float = 0.0  # when the BMC took the values, by its own clock, s; 0 if unreported
 
 

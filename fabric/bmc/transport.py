@@ -9,9 +9,10 @@ import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -42,6 +43,7 @@ LARGE_RESPONSE_BYTES = 2**20
 MAX_LARGE_RESPONSES = 4
 MAX_REDIRECTS = 5
 CONNECT_SECONDS = 5.0
+LINKS_REMEMBERED = 16
 USER_AGENT = "FalconWeb"
 
 
@@ -81,6 +83,8 @@ class Transport:
         self._trust = trust
         self._tls = client_tls(trust) if self.origin.scheme == "https" else True
         self._timeout = timeout
+        # The same few links are requested each second.
+        self.locate = lru_cache(LINKS_REMEMBERED)(self._locate)
         self._session: aiohttp.ClientSession | None = None
         self._refusal = ""  # why the last connection was not tried
 
@@ -103,7 +107,7 @@ class Transport:
             await self._session.close()
             self._session = None
 
-    def locate(self, uri: str, *, base: URL | None = None) -> URL:
+    def _locate(self, uri: str, base: URL | None = None) -> URL:
         """Return the absolute URL of a link; raises ForeignLink if it leaves the origin, Malformed if it is invalid."""
         try:
             target = (base or self.origin / "").join(URL(uri.split("#", 1)[0]))
@@ -129,9 +133,7 @@ class Transport:
         """
         url = self.locate(uri)
         attempts = 2 if method in {"GET", "HEAD"} else 1
-        limit = aiohttp.ClientTimeout(
-            total=timeout or self._timeout, sock_connect=min(CONNECT_SECONDS, timeout or self._timeout)
-        )
+        limit = _timeout(timeout or self._timeout)
         for attempt in range(1, attempts + 1):
             try:
                 return await self._follow(method, url, headers, content, limit)
@@ -156,7 +158,7 @@ class Transport:
             ) as response:
                 where = response.headers.get("Location")
                 if response.status in {301, 302, 303, 307, 308} and where and method in {"GET", "HEAD"}:
-                    url = self.locate(where, base=url)
+                    url = self.locate(where, url)
                     continue
                 return RawResponse(response.status, response.headers, await self._read(response))
         raise Malformed(f"{self.host} redirects in a circle.")
@@ -164,17 +166,23 @@ class Transport:
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         chunks: list[bytes] = []
         size = 0
-        async with AsyncExitStack() as place:
-            async for chunk in response.content.iter_any():
-                if size <= LARGE_RESPONSE_BYTES < size + len(chunk):
-                    await place.enter_async_context(_large_responses())
-                size += len(chunk)
-                if size > MAX_RESPONSE_BYTES:
-                    raise Malformed(
-                        f"{self.host} sent an answer larger than {MAX_RESPONSE_BYTES >> 20} MB; reading was aborted."
-                    )
-                chunks.append(chunk)
-            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        async for chunk in response.content.iter_any():
+            size += len(chunk)
+            chunks.append(chunk)
+            if size > LARGE_RESPONSE_BYTES:
+                async with _large_responses():
+                    await self._read_rest(response, chunks, size)
+                break
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def _read_rest(self, response: aiohttp.ClientResponse, chunks: list[bytes], size: int) -> None:
+        while size <= MAX_RESPONSE_BYTES:
+            chunk = await response.content.readany()
+            if not chunk:
+                return
+            size += len(chunk)
+            chunks.append(chunk)
+        raise Malformed(f"{self.host} sent an answer larger than {MAX_RESPONSE_BYTES >> 20} MB; reading was aborted.")
 
     @asynccontextmanager
     async def stream(
@@ -247,6 +255,11 @@ class Transport:
         return CertificateRejected(
             f"The certificate of {self.host} is not trusted by {whose}: {detail}.{its}", found=found
         )
+
+
+@lru_cache(16)
+def _timeout(seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=min(CONNECT_SECONDS, seconds))
 
 
 _places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()

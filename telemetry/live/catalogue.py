@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Protocol, TypedDict
 
 import msgspec
@@ -22,6 +22,7 @@ from fabric.bmc.series import ChassisReading, Quantity, ReadingSeries, counter_l
 from fabric.bmc.types import Inventory
 from fabric.inventory.selectors import ReadingOwner
 
+Values = NDArray[np.float64]
 BYTE_RATES = {Quantity.RX_BYTES: "rx_bytes_per_second", Quantity.TX_BYTES: "tx_bytes_per_second"}
 LABELS = {
     Quantity.TEMPERATURE: (gettext_noop("Temperature"), "°C"),
@@ -49,6 +50,7 @@ DETAIL_LABELS = {
     "UncorrectableECCErrorCount": gettext_noop("Uncorrected memory errors"),
 }
 
+NO_VALUES = np.empty(0)
 CLOCK_STEP_SECONDS = 5.0  # a BMC clock that differs more from ours over an interval was set meanwhile
 # Reports older than the newest are dropped for this time; a BMC that sends only these has restarted its clock.
 LATE_SECONDS = 30.0
@@ -85,18 +87,18 @@ class StoredCatalogue(msgspec.Struct):
 STORED_CATALOGUE = msgspec.json.Decoder(StoredCatalogue)
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One reading, aligned with the catalogue; NaN where there is no value.
 
     `counted` has the raw counters of the BMC; `values` has byte counters as rates (1/s), as browsers get them, and no
-    negative counters.
+    negative counters. `byte_counters` are those alone, in the order of their entries, NaN for negative ones.
     """
 
     at: float  # Unix time by our clock, s
     measured_at: float  # by the BMC's clock, s; 0 where it does not report it
     counted: Values
     values: Values
+    byte_counters: Values = NO_VALUES
     # The BMC sent a report older than the previous one: these are the values of the previous one again.
     is_late: bool = False
 
@@ -109,8 +111,9 @@ class SeriesCatalogue:
         self.entries = [_entry(one, owners) for one in series]
         _make_keys_unique(series, self.entries)
         _make_labels_unique(series, self.entries)
-        self._counters = np.flatnonzero([one.quantity in BYTE_RATES for one in series])
-        self._errors = np.flatnonzero([one.quantity is Quantity.ERRORS for one in series])
+        self._byte_counters = np.flatnonzero([one.quantity in BYTE_RATES for one in series])
+        errors = np.flatnonzero([one.quantity is Quantity.ERRORS for one in series])
+        self._counters = np.concatenate((self._byte_counters, errors))
         self._factors = np.array([one.factor for one in series])
         self._zeros = np.array([one.zero for one in series])
         self._converts = bool((self._factors != 1.0).any() or self._zeros.any())
@@ -122,35 +125,32 @@ class SeriesCatalogue:
         The BMC's timestamps are used where it reports them: a late response does not change the rates, and a repeated
         report repeats them.
         """
-        counted = np.array(reading.values, dtype=np.float64)
+        counted = np.asarray(reading.values, dtype=np.float64)
         if self._converts:
             counted = counted * self._factors + self._zeros
         values = counted.copy()
-        now = Sample(at=reading.at, measured_at=reading.measured_at, counted=counted, values=values)
+        counters = counted.take(self._counters)
+        negative = counters < 0
+        if negative.any():
+            counters[negative] = math.nan
+            values[self._counters[negative]] = math.nan
+        now = Sample(
+            at=reading.at, measured_at=reading.measured_at, counted=counted, values=values,
+            byte_counters=counters[: len(self._byte_counters)],
+        )  # fmt: skip
         before = self._before
         if before is not None and self._is_late(now, before):
-            return replace(before, at=reading.at, is_late=True)
-        values[self._errors[counted[self._errors] < 0]] = math.nan
+            return msgspec.structs.replace(before, at=reading.at, is_late=True)
         if before is None:
-            values[self._counters] = math.nan
+            values[self._byte_counters] = math.nan
         elif is_repeat(now, before):
             # Keep `before`: the next rate is computed since the first arrival of this report.
-            values[self._counters] = before.values[self._counters]
+            values[self._byte_counters] = before.values[self._byte_counters]
             return now
         else:
-            values[self._counters] = self._rates(now, before)
+            values[self._byte_counters] = _rates(now, before)
         self._before = now
         return now
-
-    def counters(self, sample: Sample) -> Values:
-        """Return the raw byte counters of a sample, in the order of their entries; NaN for negative ones."""
-        counted = sample.counted[self._counters]
-        counted[counted < 0] = math.nan
-        return counted
-
-    def _rates(self, now: Sample, before: Sample) -> Values:
-        moved, elapsed = self.counters(now) - self.counters(before), elapsed_between(before, now)
-        return np.where(moved >= 0, moved / elapsed, math.nan) if elapsed > 0 else np.full(len(moved), math.nan)
 
     def _is_late(self, now: Sample, before: Sample) -> bool:
         """Return whether a report is older than the newest one, as opposed to a clock that was set back.
@@ -159,9 +159,21 @@ class SeriesCatalogue:
         """
         if not 0 < now.measured_at < before.measured_at or now.at - before.at > LATE_SECONDS:
             return False
-        counters = np.concatenate((self._counters, self._errors))
-        moved = now.counted[counters] - before.counted[counters]
+        moved = now.counted[self._counters] - before.counted[self._counters]
         return bool((moved < 0).any() and not (moved > 0).any())
+
+
+def _rates(now: Sample, before: Sample) -> Values | float:
+    """Return the rates of the byte counters (1/s) between two samples; NaN where they are not known."""
+    elapsed = elapsed_between(before, now)
+    if elapsed <= 0:
+        return math.nan
+    moved = now.byte_counters - before.byte_counters
+    rates: Values = moved / elapsed
+    reset = moved < 0
+    if reset.any():
+        rates[reset] = math.nan
+    return rates
 
 
 def elapsed_between(earlier: Sample, later: Sample) -> float:
@@ -177,7 +189,8 @@ def elapsed_between(earlier: Sample, later: Sample) -> float:
 def is_repeat(now: Sample, before: Sample) -> bool:
     """Return whether a reading repeats the previous one: a BMC may update its report less often than it is polled."""
     same = now.measured_at == before.measured_at if now.measured_at > 0 else now.at == before.at
-    return same and np.array_equal(now.counted, before.counted, equal_nan=True)
+    # Bit patterns, so that NaN equals NaN.
+    return same and np.array_equal(now.counted.view(np.int64), before.counted.view(np.int64))
 
 
 def _make_keys_unique(series: Sequence[ReadingSeries], entries: list[SeriesEntry]) -> None:
@@ -261,6 +274,3 @@ class ReadingSubscriber(Protocol):
 
     async def close(self) -> None:
         """Stop, and store what is in memory."""
-
-
-Values = NDArray[np.float64]

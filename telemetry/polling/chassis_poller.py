@@ -189,7 +189,7 @@ class ChassisPoller:
                     continue
                 self._second = max(self._second + 1, int(number * period))
                 frame = Frame(revision, self._pk, self._second, sample.at, sample.values)
-                if await self._context.outbox.publish(FrameUpdate(frame, catalogue.counters(sample), period)):
+                if await self._context.outbox.publish(FrameUpdate(frame, sample.byte_counters, period)):
                     revision = await set_catalogue(self._context.bus, self._pk, catalogue.entries, lost=revision)
                 self._beats.end(time.time(), len(sample.values))
                 if sample.is_late:

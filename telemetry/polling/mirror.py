@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import msgspec
+import numpy as np
 from django.conf import settings
 from django.db import DatabaseError
 from django.utils import timezone
@@ -319,8 +320,7 @@ class UnitTracker:
         if not doubted:
             return reading
         places = [place for place, one in enumerate(self._series) if one.property.partition("#")[0] in doubted]
-        values = list(reading.values)
-        for place in places:
-            values[place] = math.nan
+        values = np.array(reading.values, dtype=np.float64)
+        values[places] = math.nan
         metrics.increment("readings_in_doubt", len(places), chassis=self._chassis)
-        return msgspec.structs.replace(reading, values=tuple(values))
+        return msgspec.structs.replace(reading, values=values)

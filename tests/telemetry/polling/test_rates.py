@@ -40,7 +40,7 @@ def test_a_counter_below_zero_is_a_gap_and_nothing_rises_from_it(catalogue: Seri
     assert rates(samples) == [None, 1.0, None, None, 1.0]
     assert [math.isnan(sample.values[ERRORS]) for sample in samples] == [False, False, True, False, False]
     assert {sample.values[TEMPERATURE] for sample in samples} == {-20.5}
-    assert math.isnan(catalogue.counters(samples[2])[0])
+    assert math.isnan(samples[2].byte_counters[0])
     assert samples[2].counted[ERRORS] == -7.0, "whoever counts what is no good has to see it"
 
 
@@ -73,7 +73,7 @@ def test_a_report_from_before_the_newest_is_kept_out_and_that_one_is_shown_on(ca
     assert [sample.is_late for sample in samples] == [False, False, False, True, False, True, False]
     assert rates(samples) == [None, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0]
     assert [sample.values[TEMPERATURE] for sample in samples] == [20, 21, 22, 22, 24, 24, 26]
-    assert [catalogue.counters(sample)[0] for sample in samples] == [0, 100, 200, 200, 400, 400, 600]
+    assert [sample.byte_counters[0] for sample in samples] == [0, 100, 200, 200, 400, 400, 600]
     assert [sample.at for sample in samples] == [0, 1, 2, 3, 4, 5, 6]
 
 
