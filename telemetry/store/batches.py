@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from core.language import gettext_noop
 from telemetry.live.catalogue import CLOCK_STEP_SECONDS, Sample, SeriesEntry, is_repeat
-from telemetry.store.format import Values, encode
+from telemetry.store.format import Columns, Values, encode
 from telemetry.store.models import Chunk, Gap
 from telemetry.store.rules import Tier, catalogue_digest, is_counter, storage_order
 
@@ -105,12 +105,12 @@ def encode_batch(batch: ReadingBatch) -> EncodedBatch:
     if layout is None or not rows:
         since = min((gap.since for gap in batch.gaps), default=0.0)
         return EncodedBatch(batch, since, since, 0, b"")
-    readings = np.array([row.counted for row in rows])[:, layout.order].T
-    values, no_numbers, negative_counts = _clean_readings(readings, layout.counters)
+    readings = Columns.of_rows(np.array([row.counted for row in rows]), layout.order)
+    columns, no_numbers, negative_counts = _clean_readings(readings, layout.counters)
     times = np.rint(np.array([[one.at for one in rows], [max(one.measured_at, 0.0) for one in rows]]) * 1000)
     return EncodedBatch(
         batch, round_to_ms(rows[0].at), round_to_ms(rows[-1].at), len(rows),
-        encode(times.astype(np.int64), [values]), no_numbers, negative_counts,
+        encode(times.astype(np.int64), [columns]), no_numbers, negative_counts,
     )  # fmt: skip
 
 
@@ -128,19 +128,27 @@ class SampleVerdict(Enum):
     REPEATED = "repeated"  # it is the same report again
 
 
-def _clean_readings(readings: Values, counters: NDArray[np.bool_]) -> tuple[Values, int, int]:
-    """Return readings, [series, rows], with NaN for non-finite values and negative counters, and how many of each."""
-    good = np.isfinite(readings)
-    no_numbers = readings.size - int(good.sum())
-    below = readings[counters] < 0
-    negative = int((below & good[counters]).sum())
-    # Adding zero turns -0.0 into 0.0.
-    values = readings + 0.0
-    if no_numbers:
-        values[~good] = math.nan
-    if negative:
-        values[counters] = np.where(below, math.nan, values[counters])
-    return values, no_numbers, negative
+def _clean_readings(readings: Columns, counters: NDArray[np.bool_]) -> tuple[Columns, int, int]:
+    """Return readings with NaN for non-finite values and negative counters, and how many of each."""
+    still = np.ones(len(readings.fixed), bool)
+    still[readings.moving] = False
+    fixed, *few = _clean(readings.fixed[:, None], counters, np.where(still, readings.rows, 0))
+    values, *more = _clean(readings.values, counters[readings.moving], 1)
+    no_numbers, negative = (one + other for one, other in zip(few, more, strict=True))
+    return Columns(readings.rows, fixed[:, 0], readings.moving, values), no_numbers, negative
+
+
+def _clean(values: Values, counters: NDArray[np.bool_], times: NDArray[np.intp] | int) -> tuple[Values, int, int]:
+    """Return clean values, [series, rows], and how many were replaced, each value counted so many times."""
+    good = np.isfinite(values)
+    below = (values < 0) & counters[:, None]
+    values = values + 0.0  # turns -0.0 into 0.0
+    if good.all() and not below.any():
+        return values, 0, 0
+    negative = below & good
+    values[~good | below] = math.nan
+    no_numbers, negatives = (int((one.sum(axis=1) * times).sum()) for one in (~good, negative))
+    return values, no_numbers, negatives
 
 
 class SampleSequence:

@@ -5,7 +5,7 @@ A chart needs about seven rows: building them as ORM instances would take longer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -17,7 +17,7 @@ from django.db import connections
 from numpy.typing import NDArray
 
 from telemetry.live.catalogue import CLOCK_STEP_SECONDS, SeriesEntry
-from telemetry.store.format import ChunkReader, DamagedError, Integers, Values, encode
+from telemetry.store.format import ChunkReader, DamagedError, Integers, Values
 from telemetry.store.models import Catalogue
 from telemetry.store.rules import (
     RAW_SPAN,
@@ -34,7 +34,6 @@ from telemetry.store.rules import (
     window_start,
 )
 
-ROLLUP_BLOCK = 64  # columns, of four fields each
 CACHED_CATALOGUES = 64  # each takes up to 1 MB
 CLOCK_STEP_MS = round(CLOCK_STEP_SECONDS * 1000)
 CHUNK_SQL = (
@@ -89,16 +88,23 @@ def rollup_columns(catalogue: int) -> dict[SeriesIdentity, int]:
 
 
 def read_raw_chunks(
-    chunks: Sequence[StoredChunk], requested: Sequence[SeriesIdentity], since: int, until: int
+    chunks: Sequence[StoredChunk],
+    requested: Sequence[SeriesIdentity],
+    since: int,
+    until: int,
+    readers: Mapping[int, ChunkReader] | None = None,
 ) -> tuple[ReadingTable, list[SpanMs]]:
-    """Return the readings of series in raw chunks in [`since`, `until`) (ms), and the spans that cannot be read."""
+    """Return the readings of series in raw chunks in [`since`, `until`) (ms), and the spans that cannot be read.
+
+    `readers` are those of chunks that were opened before, by their ids.
+    """
     plan = _ColumnPlan.of({chunk.catalogue for chunk in chunks}, requested)
     parts: list[tuple[Integers, Values, DecimalPlaces]] = []
     damaged: list[SpanMs] = []
     runs, run, last = [], 0, None
-    for chunk in _order_by_run(chunks):
+    for chunk in order_by_run(chunks):
         try:
-            parts.append(plan.counted(chunk))
+            parts.append(plan.counted(chunk, (readers or {}).get(chunk.pk) or ChunkReader(chunk.data)))
         except (DamagedError, IndexError):
             damaged.append((round(chunk.since * 1000), round(chunk.until * 1000) + 1))
             continue
@@ -123,7 +129,7 @@ def read_raw_chunks(
     return ReadingTable(at, values, places), damaged
 
 
-def _order_by_run(chunks: Sequence[StoredChunk]) -> Iterator[StoredChunk]:
+def order_by_run(chunks: Sequence[StoredChunk]) -> Iterator[StoredChunk]:
     """Yield chunks so that each follows its predecessor, where that exists.
 
     Two workers may have written at the same time, when one of them had lost its claim without noticing. Chunks of two
@@ -173,9 +179,8 @@ class _ColumnPlan:
             len(read),
         )
 
-    def counted(self, chunk: StoredChunk) -> tuple[Integers, Values, DecimalPlaces]:
+    def counted(self, chunk: StoredChunk, reader: ChunkReader) -> tuple[Integers, Values, DecimalPlaces]:
         """Return times, values and decimal places of the columns that are read; raises DamagedError, IndexError."""
-        reader = ChunkReader(chunk.data)
         columns, places = self.columns[chunk.catalogue]
         ((stored, decimal),) = reader.fields(columns)
         if places == list(range(self.read)):
@@ -237,12 +242,6 @@ def rollup_buckets(chunk: StoredChunk, requested: Sequence[SeriesIdentity]) -> t
     wide = np.zeros(len(requested), np.int8)
     wide[present] = places
     return buckets.spread(present, len(requested)), wide
-
-
-def encode_rollup(buckets: Buckets, places: DecimalPlaces) -> bytes:
-    """Return buckets as a chunk."""
-    rounded = buckets.rounded(places)
-    return encode(rounded.at[None], [rounded.low, rounded.high, rounded.total, rounded.count], block=ROLLUP_BLOCK)
 
 
 class StoredChunk(NamedTuple):

@@ -24,7 +24,7 @@ are stored, less their minimum, in as few bytes as their maximum needs:
 Sums and differences are modulo 2**64, so that nothing overflows. NaN loses its payload; every other value is restored
 bit by bit.
 
-    data = encode(times, [readings])    # times: i8[kinds, rows] in ms, readings: f8[columns, rows]
+    data = encode(times, [readings])    # times: i8[kinds, rows] in ms, readings: f8[columns, rows] or Columns
     chunk = ChunkReader(data)           # raises DamagedError
     ((some, places),) = chunk.fields([3, 17])   # f8[2, rows], and the decimal places of each column
 """
@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 Integers = NDArray[np.int64]
 SmallIntegers = NDArray[np.uint8]
+Places = NDArray[np.int8]  # decimal places of each column; -1 where it has none
 
 MAGIC, VERSION = b"FW", 1
 HEADER = struct.Struct("<2sBBI")
@@ -56,6 +57,7 @@ BITS = 16  # higher kinds are bits of floats
 WIDTH, DIFFERENCES, HOLES = 0x0F, 0x10, 0x20
 EXACT_LIMIT = 2.0**53  # not every larger integer is a float
 INT64_LIMIT = 2.0**63
+FACTORS = 10.0 ** np.arange(BITS)
 LIMITS = np.array([0, *((1 << 8 * width) - 1 for width in range(1, 8))], dtype=np.uint64)
 
 
@@ -74,13 +76,53 @@ class DamagedError(ValueError):
     """The data is no chunk of this format, or has changed since it was written."""
 
 
-def encode(times: Integers, fields: Sequence[Values], *, block: int = BLOCK) -> bytes:
-    """Return a chunk of `times` (i8[kinds, rows], ms) and `fields` (each f8[columns, rows]) as bytes; rows >= 1."""
-    columns, rows = fields[0].shape
-    stacked = np.ascontiguousarray(fields[0]) if len(fields) == 1 else np.stack(fields, axis=1).reshape(-1, rows)
+@dataclass(frozen=True)
+class Columns:
+    """Columns of numbers over the same rows: one value of each that never changes, all rows of the others."""
+
+    rows: int
+    fixed: Values  # [columns]; of a moving one its first value
+    moving: NDArray[np.intp]  # indices of the others, ascending
+    values: Values  # [len(moving), rows]
+
+    @classmethod
+    def of(cls, values: Values) -> Columns:
+        """Return the columns of a table, [columns, rows]."""
+        # Compared by bits, since 0.0 is not -0.0.
+        moving = np.flatnonzero(_changing_columns(np.ascontiguousarray(values).view(np.int64)))
+        return cls(values.shape[1], values[:, 0], moving, values[moving])
+
+    @classmethod
+    def of_rows(cls, rows: Values, order: NDArray[np.intp]) -> Columns:
+        """Return the columns of rows, [rows, columns], in another order."""
+        bits = rows.view(np.int64)
+        moving = np.flatnonzero((bits[1:] != bits[0]).any(axis=0)[order])
+        return cls(len(rows), rows[0, order], moving, np.ascontiguousarray(rows[:, order[moving]].T))
+
+    @classmethod
+    def interleaved(cls, fields: Sequence[Columns]) -> Columns:
+        """Return the columns of several fields, those of one column side by side."""
+        if len(fields) == 1:
+            return fields[0]
+        moving = np.concatenate([one.moving * len(fields) + number for number, one in enumerate(fields)])
+        order = np.argsort(moving)
+        fixed = np.stack([one.fixed for one in fields], axis=1).ravel()
+        return cls(fields[0].rows, fixed, moving[order], np.concatenate([one.values for one in fields])[order])
+
+    def some(self, columns: NDArray[np.intp]) -> Values:
+        """Return all rows of some columns, ascending, which include all that move."""
+        found = np.repeat(self.fixed[columns, None], self.rows, axis=1)
+        found[np.searchsorted(columns, self.moving)] = self.values
+        return found
+
+
+def encode(times: Integers, fields: Sequence[Values | Columns], *, block: int = BLOCK) -> bytes:
+    """Return a chunk of `times` (i8[kinds, rows], ms) and `fields` (each [columns, rows]) as bytes; rows >= 1."""
+    tables = [one if isinstance(one, Columns) else Columns.of(one) for one in fields]
+    columns, rows = len(tables[0].fixed), times.shape[1]
     blocks = [
         *_IntegerColumns.of_times(times).blocks(len(times)),
-        *_IntegerColumns.of(stacked).blocks(block * len(fields)),
+        *_IntegerColumns.of(Columns.interleaved(tables)).blocks(block * len(fields)),
     ]
     sizes = np.array([len(one) for one in blocks], dtype="<u4").tobytes()
     body = b"".join((SHAPE.pack(rows, columns, block, len(times), 0), sizes, *blocks))
@@ -91,6 +133,7 @@ class ChunkReader:
     """Reader of an encoded chunk: `times` is i8[kinds, rows]; values are decoded on request. Raises DamagedError."""
 
     def __init__(self, data: bytes | memoryview) -> None:
+        self._decompressed: dict[int, SmallIntegers] = {}
         try:
             magic, version, self._fields, check = HEADER.unpack_from(data)
             body = memoryview(data)[HEADER.size :]
@@ -105,7 +148,7 @@ class ChunkReader:
         except (struct.error, ValueError, ZeroDivisionError) as error:
             raise DamagedError(f"A chunk cannot be read: {error}.") from error
 
-    def fields(self, columns: Sequence[int] | NDArray[np.intp]) -> list[tuple[Values, NDArray[np.int8]]]:
+    def fields(self, columns: Sequence[int] | NDArray[np.intp]) -> list[tuple[Values, Places]]:
         """Return each field, f8[len(columns), rows], and the columns' decimals, -1 for none; raises DamagedError."""
         selected = np.asarray(columns, dtype=np.intp)
         found = np.empty((len(selected), self._fields, self.rows))
@@ -117,18 +160,52 @@ class ChunkReader:
             rows = ((selected[here] - first)[:, None] * self._fields + np.arange(self._fields)).ravel()
             numbers = self._block(number + 1, min(self._width, self.columns - first) * self._fields, rows)
             found[here] = numbers.values().reshape(len(here), self._fields, self.rows)
-            kinds = numbers.kinds.astype(np.int16).reshape(len(here), self._fields)
-            places[here] = np.where(kinds < BITS, kinds, -1)
+            places[here] = _places(numbers.kinds).reshape(len(here), self._fields)
         return [(found[:, field], places[:, field]) for field in range(self._fields)]
+
+    def still(self) -> tuple[NDArray[np.bool_], Values, Places]:
+        """Return which columns of a chunk of one field have one value in all rows, that value, and their decimals."""
+        heads = [_still_columns(self._raw(number + 1), size) for number, size in enumerate(self._block_sizes())]
+        is_still, values, places = (np.concatenate(parts) for parts in zip(*heads, strict=True))
+        return is_still, values, places
+
+    def tables(self) -> list[tuple[Columns, Places]]:
+        """Return each field with all of its columns, and their decimals, -1 for none; raises DamagedError."""
+        blocks = [self._block(number + 1, size, np.arange(size)) for number, size in enumerate(self._block_sizes())]
+        tables = [one.columns() for one in blocks]
+        places = np.concatenate([_places(one.kinds) for one in blocks])
+        begins = np.cumsum([0, *self._block_sizes()])
+        fixed = np.concatenate([one.fixed for one in tables])
+        moving = np.concatenate([one.moving + begin for one, begin in zip(tables, begins, strict=False)])
+        values = np.concatenate([one.values for one in tables])
+        found = []
+        for field in range(self._fields):
+            own = moving % self._fields == field
+            columns = Columns(self.rows, fixed[field :: self._fields], moving[own] // self._fields, values[own])
+            found.append((columns, places[field :: self._fields]))
+        return found
+
+    def _block_sizes(self) -> list[int]:
+        """Return how many columns each block has, those of all fields."""
+        begins = range(0, self.columns, self._width)
+        return [min(self._width, self.columns - begin) * self._fields for begin in begins]
 
     def _block(self, number: int, columns: int, selected: NDArray[np.intp]) -> _IntegerColumns:
         if columns * self.rows > MAX_BLOCK_VALUES:
             raise DamagedError("A block claims to be larger than one may be.")
         try:
-            raw = np.frombuffer(_codec.decompress(self._blocks[number]), np.uint8)
-            return _IntegerColumns.of_block(raw, columns, self.rows, selected)
-        except (ValueError, IndexError, zstandard.ZstdError) as error:
+            return _IntegerColumns.of_block(self._raw(number), columns, self.rows, selected)
+        except (ValueError, IndexError) as error:
             raise DamagedError(f"A block cannot be read: {error}.") from error
+
+    def _raw(self, number: int) -> SmallIntegers:
+        """Return the bytes of a block."""
+        if number not in self._decompressed:
+            try:
+                self._decompressed[number] = np.frombuffer(_codec.decompress(self._blocks[number]), np.uint8)
+            except (ValueError, IndexError, zstandard.ZstdError) as error:
+                raise DamagedError(f"A block cannot be read: {error}.") from error
+        return self._decompressed[number]
 
 
 @dataclass(frozen=True)
@@ -143,20 +220,23 @@ class _IntegerColumns:
     holes: NDArray[np.bool_] | None  # [columns, rows]
 
     @classmethod
-    def of(cls, values: Values) -> _IntegerColumns:
+    def of(cls, columns: Columns) -> _IntegerColumns:
         """Return floats as integers: scaled decimals where a whole column has them, else their bits."""
-        holes = np.isnan(values)
-        holed = holes.any(axis=1)
-        some_missing = bool(holed.any())
-        if some_missing:
-            values = values.copy()
-            values[holed] = _fill_holes(values[holed], holes[holed])
-        # Most columns of a chassis are constant and take little time. Compared by bits, since 0.0 is not -0.0.
-        moves = _changing_columns(values.view(np.int64))
-        kinds, first = _to_integers(np.ascontiguousarray(values[:, :1]))
-        kinds[moves], whole = _to_integers(values[moves])
-        fixed = np.where(moves, 0, first[:, 0])
-        return cls(values.shape[1], kinds, fixed, np.flatnonzero(moves), whole, holes if some_missing else None)
+        fixed, moving, values = columns.fixed, columns.moving, columns.values
+        missing, gone = np.isnan(fixed), np.isnan(values)
+        holes = None
+        if gone.any() or missing.any():
+            holes = np.repeat(missing[:, None], columns.rows, axis=1)
+            holes[moving] = gone
+            fixed, values = np.where(missing, 0.0, fixed), values.copy()
+            holed = gone.any(axis=1)
+            values[holed] = _fill_holes(values[holed], gone[holed])
+        # Most columns of a chassis are constant and take little time.
+        kinds, first = _to_integers(fixed[:, None])
+        kinds[moving], whole = _to_integers(values)
+        numbers = first[:, 0]
+        numbers[moving] = 0
+        return cls(columns.rows, kinds, numbers, moving, whole, holes)
 
     @classmethod
     def of_times(cls, times: Integers) -> _IntegerColumns:
@@ -235,6 +315,18 @@ class _IntegerColumns:
         numbers[self.moving] = self.whole
         return numbers
 
+    def columns(self) -> Columns:
+        fixed, moving = _to_floats(self.kinds, self.fixed[:, None])[:, 0], self.moving
+        if self.holes is None:
+            values = _to_floats(self.kinds[moving], self.whole)
+        else:
+            is_missing = self.holes.all(axis=1)
+            fixed[is_missing] = np.nan
+            moving = np.union1d(moving, np.flatnonzero(self.holes.any(axis=1) & ~is_missing))
+            values = self.values()[moving]
+        fixed[moving] = values[:, 0]
+        return Columns(self.rows, fixed, moving, values)
+
     def values(self) -> Values:
         values = np.empty((len(self.kinds), self.rows))
         values[:] = _to_floats(self.kinds, self.fixed[:, None])
@@ -242,6 +334,17 @@ class _IntegerColumns:
         if self.holes is not None:
             values[self.holes] = np.nan
         return values
+
+
+def _still_columns(raw: SmallIntegers, columns: int) -> tuple[NDArray[np.bool_], Values, Places]:
+    """Return which columns of an uncompressed block have one value, that value, and their decimals, -1 for none."""
+    kinds, packing = raw[:columns], raw[columns : 2 * columns]
+    values = _to_floats(kinds, _byte_unshuffle(raw[10 * columns : 18 * columns].reshape(8, columns))[:, None])
+    return packing == 0, values[:, 0], _places(kinds)
+
+
+def _places(kinds: SmallIntegers) -> Places:
+    return np.where(kinds < BITS, kinds.astype(np.int16), -1).astype(np.int8)
 
 
 def _positions_among(these: NDArray[np.bool_], selected: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -281,13 +384,13 @@ def _to_integers(values: Values) -> tuple[SmallIntegers, Integers]:
 
 def _to_floats(kinds: SmallIntegers, whole: Integers) -> Values:
     """Return the floats that `_to_integers` converted."""
+    decimal = kinds < BITS
+    if decimal.all():
+        found: Values = whole / FACTORS[kinds][:, None]
+        return found
     values = np.empty(whole.shape)
-    for kind in set(kinds.tolist()):
-        which = kinds == kind
-        if kind >= BITS:
-            values[which] = (whole[which] << (kind - BITS)).view(np.float64)
-        else:
-            values[which] = whole[which] / 10.0**kind
+    values[decimal] = whole[decimal] / FACTORS[kinds[decimal]][:, None]
+    values[~decimal] = (whole[~decimal] << (kinds[~decimal] - BITS)[:, None]).view(np.float64)
     return values
 
 

@@ -33,19 +33,8 @@ from telemetry.store import chunks
 from telemetry.store.chunks import StoredChunk, catalogue_get_or_create, clear_caches
 from telemetry.store.format import DamagedError
 from telemetry.store.models import Catalogue, Chunk, Due, Gap
-from telemetry.store.rules import (
-    ROLLUPS,
-    TIER_SHAPES,
-    Buckets,
-    DecimalPlaces,
-    SeriesIdentity,
-    Tier,
-    combine_places,
-    concatenate_buckets,
-    series_identity,
-    storage_order,
-    window_start,
-)
+from telemetry.store.rollups import SeriesBuckets, combined, read_readings, read_window
+from telemetry.store.rules import ROLLUPS, TIER_SHAPES, Tier, window_start
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +43,6 @@ SETTLE_MS = 90_000  # ms; by then the last chunk of a window is stored
 
 class ChangedMeanwhile(Exception):
     """Another worker has made the same window; its Due rows stay."""
-
-
-@dataclass(frozen=True)
-class SeriesBuckets:
-    entries: dict[SeriesIdentity, SeriesEntry]
-    buckets: Buckets
-    places: DecimalPlaces
 
 
 def due_chassis(tier: Tier, *, now: float) -> list[int]:
@@ -103,20 +85,19 @@ def _make_window(chassis: int, tier: Tier, window: int, due: Sequence[tuple[int,
     since = round(min(row[1] for row in due) * 1000) // step * step
     until = -(-round(max(row[2] for row in due) * 1000) // step) * step
     before = next(iter(chunks.stored_chunks(chassis, tier, window, window + 1)), None)
-    existing = None
+    existing = SeriesBuckets.none()
     if before is not None:
         try:
-            stored = {series_identity(entry): entry for entry in chunks.catalogue_entries(before.catalogue)}
-            existing = SeriesBuckets(stored, *chunks.rollup_buckets(before, list(stored)))
+            existing = read_window(before)
         except DamagedError:
             # Its source may still be stored: make the whole window again.
             metrics.increment("chunks_damaged", chassis=chassis)
             since, until = window, window + TIER_SHAPES[tier].window
     fresh = _from_raw(chassis, tier, since, until) if tier is ROLLUPS[0] else _from_rollup(chassis, tier, since, until)
-    made = _splice(existing, fresh, since, until) if existing is not None else _tidy(fresh)
+    made = combined([existing.without(since, until), fresh]).tidy()
     # Without a source (past its retention, or damaged) the existing window stays.
-    has_source = len(fresh.buckets.at) > 0
-    catalogue = _window_catalogue(chassis, tuple(made.entries.values()), before) if has_source else 0
+    has_source = fresh.rows > 0
+    catalogue = _window_catalogue(chassis, made.entries, before) if has_source else 0
     with transaction.atomic(using=settings.READINGS_DATABASE):
         if has_source:
             _save_window(Chunk(chassis=chassis, tier=tier, since=window / 1000, catalogue_id=catalogue), made, before)
@@ -128,54 +109,19 @@ def _make_window(chassis: int, tier: Tier, window: int, due: Sequence[tuple[int,
 
 def _from_raw(chassis: int, tier: Tier, since: int, until: int) -> SeriesBuckets:
     rows = chunks.stored_chunks(chassis, Tier.RAW, since, until)
-    catalogues = dict.fromkeys(row.catalogue for row in rows)
-    entries = {found: one.entry for pk in catalogues for found, one in chunks.raw_columns(pk).items()}
-    rows += chunks.preceding_chunks(chassis, rows)
-    read, damaged = chunks.read_raw_chunks(rows, list(entries), since, until)
+    readings, damaged = read_readings([*rows, *chunks.preceding_chunks(chassis, rows)], since, until)
     metrics.increment("chunks_damaged", len(damaged), chassis=chassis)
-    return SeriesBuckets(
-        entries, Buckets.single(read.at, read.values).group_by_step(TIER_SHAPES[tier].step), read.places
-    )
+    return readings.group_by_step(TIER_SHAPES[tier].step)
 
 
 def _from_rollup(chassis: int, tier: Tier, since: int, until: int) -> SeriesBuckets:
-    rows = chunks.stored_chunks(chassis, ROLLUPS[ROLLUPS.index(tier) - 1], since, until)
-    catalogues = dict.fromkeys(row.catalogue for row in rows)
-    entries = {series_identity(entry): entry for pk in catalogues for entry in chunks.catalogue_entries(pk)}
-    parts = [Buckets.none(len(entries))]
-    places = np.zeros(len(entries), np.int8)
-    for row in rows:
+    parts = []
+    for row in chunks.stored_chunks(chassis, ROLLUPS[ROLLUPS.index(tier) - 1], since, until):
         try:
-            buckets, own = chunks.rollup_buckets(row, list(entries))
+            parts.append(read_window(row).between(since, until))
         except DamagedError:
             metrics.increment("chunks_damaged", chassis=chassis)
-            continue
-        parts.append(buckets.between(since, until))
-        places = combine_places([places, own])
-    return SeriesBuckets(entries, concatenate_buckets(parts).group_by_step(TIER_SHAPES[tier].step), places)
-
-
-def _splice(existing: SeriesBuckets, fresh: SeriesBuckets, since: int, until: int) -> SeriesBuckets:
-    """Return the existing buckets with those of a span replaced by fresh ones."""
-    entries = {**existing.entries, **fresh.entries}
-    place = {one: number for number, one in enumerate(entries)}
-    parts, places = [], []
-    for made, buckets in ((existing, existing.buckets.without(since, until)), (fresh, fresh.buckets)):
-        own = [place[one] for one in made.entries]
-        parts.append(buckets.spread(own, len(entries)))
-        wide = np.zeros(len(entries), np.int8)
-        wide[own] = made.places
-        places.append(wide)
-    return _tidy(SeriesBuckets(entries, concatenate_buckets(parts), combine_places(places)))
-
-
-def _tidy(made: SeriesBuckets) -> SeriesBuckets:
-    """Return the buckets in storage order, without series that have no readings."""
-    entries = list(made.entries.values())
-    has_readings = made.buckets.count.sum(axis=1) > 0
-    order = [place for place in storage_order(entries) if has_readings[place]]
-    ordered = {series_identity(entries[place]): entries[place] for place in order}
-    return SeriesBuckets(ordered, made.buckets.picked(order), made.places[order])
+    return combined(parts).group_by_step(TIER_SHAPES[tier].step)
 
 
 def _window_catalogue(chassis: int, entries: tuple[SeriesEntry, ...], before: StoredChunk | None) -> int:
@@ -194,7 +140,7 @@ def _save_window(row: Chunk, made: SeriesBuckets, before: StoredChunk | None) ->
         if before is not None and not existing.delete()[0]:
             raise ChangedMeanwhile
         return
-    row.data = chunks.encode_rollup(made.buckets, made.places)
+    row.data = made.encoded()
     row.rows, row.size = len(made.buckets.at), len(row.data)
     row.until = (int(made.buckets.at[-1]) + TIER_SHAPES[Tier(row.tier)].step) / 1000
     if before is None:

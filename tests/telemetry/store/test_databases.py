@@ -10,6 +10,7 @@ from django.db import connections
 
 from telemetry.store import selectors, services
 from telemetry.store.models import Due
+from telemetry.store.rollups import SeriesBuckets, combined
 from telemetry.store.rules import Tier
 from tests.postgres import PostgresServer
 from tests.telemetry.store.feeding import TEMPERATURE, Feed, moments
@@ -28,16 +29,16 @@ def test_two_that_roll_the_same_window_up_do_not_count_anything_twice(
     some.roll()
     some.run(range(1200, 1300))
     some.flush()
-    make, entered = services._splice, list[bool]()
+    make, entered = combined, list[bool]()
 
-    def slowly(*arguments: Any) -> services.SeriesBuckets:
+    def slowly(*arguments: Any) -> SeriesBuckets:
         """Let another one make it meanwhile."""
         if not entered:
             entered.append(True)
             assert services.chassis_roll_up(some.chassis, Tier.TEN_SECONDS, now=float("inf")) == 1
         return make(*arguments)
 
-    monkeypatch.setattr(services, "_splice", slowly)
+    monkeypatch.setattr(services, "combined", slowly)
     assert services.chassis_roll_up(some.chassis, Tier.TEN_SECONDS, now=float("inf")) == 0
     found = selectors.read_series(some.chassis, [TEMPERATURE], since=some.since, until=some.since + 1300, points=130)
     assert found.count.sum() == 1300

@@ -41,6 +41,16 @@ def test_any_floats_come_back_bit_by_bit(values: Values) -> None:
     assert (chunk.times == times_of(values.shape[1])).all()
 
 
+@given(some.arrays(np.float64, shapes, elements=floats))
+def test_still_columns_are_told_without_the_others(values: Values) -> None:
+    is_still, fixed, places = ChunkReader(encode(times_of(values.shape[1]), [values])).still()
+    assert same_bits(np.repeat(fixed[is_still, None], values.shape[1], axis=1), values[is_still])
+    is_moving = (values != values[:, :1]).any(axis=1)
+    assert not (is_still & is_moving).any()
+    assert (is_still | is_moving | np.isnan(values).any(axis=1) | (values == 0).any(axis=1)).all()
+    assert len(places) == len(values)
+
+
 @given(
     some.arrays(np.int64, st.tuples(st.just(2), st.integers(1, 40)), elements=st.integers(-(2**63), 2**63 - 1)),
 )
@@ -53,8 +63,9 @@ def test_some_columns_of_several_fields_are_those_of_all(data: st.DataObject) ->
     fields = [data.draw(some.arrays(np.float64, (11, 5), elements=floats)) for _ in range(3)]
     wanted = data.draw(st.lists(st.integers(0, 10), max_size=12))
     chunk = ChunkReader(encode(times_of(5), fields, block=4))
-    for (found, _), field in zip(chunk.fields(wanted), fields, strict=True):
+    for (found, _), (table, _), field in zip(chunk.fields(wanted), chunk.tables(), fields, strict=True):
         assert same_bits(found, field[wanted])
+        assert same_bits(table.some(np.arange(11)), field)
 
 
 def test_counters_beyond_what_a_float_counts_singly_come_back() -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from telemetry.live.catalogue import SeriesEntry
-from telemetry.store.chunks import catalogue_get_or_create, encode_rollup
+from telemetry.store.chunks import catalogue_get_or_create
 from telemetry.store.models import Chunk
+from telemetry.store.rollups import SeriesBuckets, one_row
 from telemetry.store.rules import TIER_SHAPES, Buckets, Tier, window_start
 from telemetry.store.selectors import read_series
 
@@ -35,10 +36,11 @@ def test_half_a_year_of_hundreds_of_series_in_a_few_points_takes_little_memory()
     for number in range(WINDOWS):
         begin = end - (WINDOWS - number) * shape.window
         at = begin + np.arange(rows) * shape.step
-        made = Buckets(at, values, values + 1, 900 * values, np.full(values.shape, 900.0))
+        buckets = Buckets(at, values, values + 1, 900 * values, np.full(values.shape, 900.0))
+        made = SeriesBuckets(entries, places, np.arange(SERIES), buckets, one_row(values[:, 0], 900.0))
         Chunk.objects.create(
             chassis=4711, tier=Tier.QUARTER, since=begin / 1000, until=(begin + shape.window) / 1000, rows=rows,
-            catalogue_id=catalogue, data=(data := encode_rollup(made, places)), size=len(data),
+            catalogue_id=catalogue, data=(data := made.encoded()), size=len(data),
         )  # fmt: skip
     since, until = (end - WINDOWS * shape.window) / 1000, end / 1000
     tracemalloc.start()
