@@ -20,7 +20,9 @@ PRESENCE_SECONDS = 2.0  # between two checks that a training device is still att
 RETRAIN_SECONDS = 5.0  # a link that is up may still train to its full width and speed
 # States of an endpoint, or block, behind which no device is.
 ABSENT_STATES = frozenset({"Absent", "Disabled", "UnavailableOffline"})
-LINK_POLL_SECONDS = 0.1  # between two reads of a training link: on average half of it is the delay of the result
+# Between two reads of a training link as long as the read took, within these bounds, so that a slow BMC is asked for at
+# most half of its time. On average half of the pause is the delay of the result.
+MIN_LINK_PAUSE, MAX_LINK_PAUSE = 0.02, 0.1
 
 
 class LinkDegradedError(OperationFailedError):
@@ -39,6 +41,7 @@ async def wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) -
     up_since = None
     check_at = time.monotonic() + PRESENCE_SECONDS
     while True:
+        asked_at = time.monotonic()
         link = await claim.retry(partial(read_link, bmc, port.uri))
         now = time.monotonic()
         if link.status != "LinkUp":
@@ -61,8 +64,7 @@ async def wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) -
                     f"Attached, but below what device and slot can do. {describe_link(link)} "
                     "Detach and attach it again to retrain the link."
                 )
-        await asyncio.sleep(LINK_POLL_SECONDS)
-        await claim.check_cancelled()
+        await _pause_between_reads(claim, asked_at)
 
 
 async def _unknown_link(bmc: BmcClient, device: Device, port: Port) -> str:
@@ -79,13 +81,19 @@ async def wait_for_configured_link(claim: OperationClaim, bmc: BmcClient, port: 
     """Wait while the link of a configured port trains; an unused one stays down."""
     end = time.monotonic() + LINK_SECONDS
     while True:
+        asked_at = time.monotonic()
         link = await claim.retry(partial(read_link, bmc, port.uri))
         if link.status == "LinkUp":
             return describe_link(link)
         if link.status not in {"Training", "Starting"} or time.monotonic() > end:
             return f"The link is '{link.status or 'unknown'}': nothing that is attached uses it."
-        await asyncio.sleep(LINK_POLL_SECONDS)
-        await claim.check_cancelled()
+        await _pause_between_reads(claim, asked_at)
+
+
+async def _pause_between_reads(claim: OperationClaim, asked_at: float) -> None:
+    """Wait before a link is read again that was asked for then, in monotonic seconds; raises where cancelled."""
+    await asyncio.sleep(min(max(time.monotonic() - asked_at, MIN_LINK_PAUSE), MAX_LINK_PAUSE))
+    await claim.check_cancelled()
 
 
 async def _check_still_attached(claim: OperationClaim, bmc: BmcClient, device: Device) -> None:
