@@ -35,7 +35,6 @@ from fabric.drift.models import Drift
 from fabric.history.models import Attachment
 from fabric.history.services import attachments_record, is_attachment_changed
 from fabric.inventory.labels import device_label
-from fabric.inventory.locks import lock_chassis
 from fabric.inventory.models import Approvable, Chassis, Device, HostPort, Port
 from fabric.inventory.sync import DeviceReplacement, MirroredWalk
 from fabric.operations.models import SUBJECT_FIELDS, SUBJECTS, Operation, operation_subject_key
@@ -71,25 +70,24 @@ class _PartComparison:
 def operation_result_approve(operation: Operation) -> None:
     """Approve the result of a successful operation, and end the drift that it resolved.
 
-    To be called in the transaction that ends the operation; harmless when repeated, and for one that failed.
+    To be called in the transaction that ends the operation, with its chassis locked; harmless when repeated, and for
+    one that failed.
     """
     if operation.state != Operation.State.DONE:
         return
     part, result = operation.subject, operation_result(operation)
     if part is None:
         return
-    with transaction.atomic():
-        lock_chassis([operation.chassis_id])
-        part.refresh_from_db()
-        at = operation.finished_at or timezone.now()
-        if part.approved_at is not None and part.approved_at > at:
-            return
-        open_drift = Drift.objects.open().filter(
-            chassis=operation.chassis_id, kind=KIND_OF_PART[type(part)], uri=part.uri, noticed_at__lte=at
-        )
-        for drift in open_drift:
-            _end_by_operation(drift, operation, result)
-        part.save(update_fields=approve_state(part, result, at))
+    part.refresh_from_db()
+    at = operation.finished_at or timezone.now()
+    if part.approved_at is not None and part.approved_at > at:
+        return
+    open_drift = Drift.objects.open().filter(
+        chassis=operation.chassis_id, kind=KIND_OF_PART[type(part)], uri=part.uri, noticed_at__lte=at
+    )
+    for drift in open_drift:
+        _end_by_operation(drift, operation, result)
+    part.save(update_fields=approve_state(part, result, at))
 
 
 @receiver(walk_mirrored)

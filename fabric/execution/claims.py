@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any, Final, Self, TypeVar
 
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from accounts.audit.actions import Action, Outcome
@@ -35,7 +35,7 @@ from fabric.inventory.locks import lock_chassis
 from fabric.inventory.models import HostPort
 from fabric.operations.models import Operation
 from fabric.plans.jobs import plan_step_failed
-from fabric.signals import operation_changed
+from fabric.signals import operation_changed, operation_progressed
 
 logger = logging.getLogger(__name__)
 CLAIM_SECONDS = 10.0
@@ -71,25 +71,25 @@ class OperationClaim:
         failpoint("operation.claim")
         with transaction.atomic():
             # The lock serialises claims of this chassis: values read before it may be stale.
-            lock_chassis([chassis])
+            locked = lock_chassis([chassis])
             free = Operation.objects.open().filter(unclaimed(), pk=operation_id)
-            operation: Operation | None = free.select_related(
-                "chassis", "plan", "requested_by", "drawer", "port", "host", "managed_part",
-                "device__slot__port", "source__host", "target__host",
-            ).first()  # fmt: skip
-            if operation is None:
+            operation: Operation | None = free.order_by().first()
+            if operation is None or not locked:
                 return None
             # In order, since each was checked against the state after its predecessors.
-            first = Operation.objects.open().in_queue_of(operation).in_turn_to_run().first()
-            if first is not None and first.pk != operation.pk:
+            queue = Operation.objects.open().in_queue_of(operation).in_turn_to_run()
+            if queue.values_list("pk", flat=True).first() not in {None, operation.pk}:
                 return None
-            until = timezone.now() + timedelta(seconds=CLAIM_SECONDS)
-            values = {"worker": worker, "lease_until": until, "state": "running"}
-            if free.update(attempts=F("attempts") + 1, **values) != 1:
+            operation.worker, operation.state = worker, Operation.State.RUNNING
+            operation.lease_until = timezone.now() + timedelta(seconds=CLAIM_SECONDS)
+            operation.attempts += 1
+            claimed = {name: getattr(operation, name) for name in ("worker", "state", "lease_until", "attempts")}
+            if free.update(**claimed) != 1:
                 return None
             failpoint("operation.claimed.uncommitted")
         failpoint("operation.claimed")
-        operation.refresh_from_db(fields=["attempts", *values])
+        operation.chassis = locked[0]
+        _read_relations(operation)
         return cls(operation, worker)
 
     async def renew(self, work: asyncio.Task[None]) -> None:
@@ -118,10 +118,16 @@ class OperationClaim:
         """Save the steps and these values, and publish them; cancels the running task where the claim is lost."""
         for name, value in values.items():
             setattr(self.operation, name, value)
-        if await run_in_thread(self.held().update, steps=self.operation.steps, **values) != 1:
+        if not await run_in_thread(self._write, values):
             self.lost = True
             raise asyncio.CancelledError
-        await run_in_thread(operation_changed.send, Operation, operation=self.operation)
+
+    def _write(self, values: dict[str, Any]) -> bool:
+        if self.held().update(steps=self.operation.steps, **values) != 1:
+            return False
+        signal = operation_changed if "started_at" in values else operation_progressed
+        signal.send(Operation, operation=self.operation)
+        return True
 
     async def end(self, state: Operation.State, error: str) -> None:
         """Write and publish the end of the operation; cancels the running task where the claim is lost."""
@@ -254,6 +260,22 @@ class OperationClaim:
             last.update(state="done", started_at=iso_now(), finished_at=iso_now(), sentence=read_back)
         else:
             last["sentence"] = last["sentence"] or read_back
+
+
+# What a run needs of each relation of an operation.
+RELATIONS: Final = {
+    "plan": (), "requested_by": (), "drawer": (), "port": (), "host": (), "managed_part": (),
+    "device": ("slot__port",), "source": ("host",), "target": ("host",),
+}  # fmt: skip
+
+
+def _read_relations(operation: Operation) -> None:
+    """Read the relations that an operation has, which are few: all of them joined take longer to put together."""
+    for name, further in RELATIONS.items():
+        relation: Any = Operation._meta.get_field(name)  # noqa: SLF001 - documented by Django
+        if (pk := getattr(operation, relation.attname)) is not None:
+            rows = relation.related_model._default_manager  # noqa: SLF001 - documented by Django
+            setattr(operation, name, rows.select_related(*further).get(pk=pk))
 
 
 def iso_now() -> str:

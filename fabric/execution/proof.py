@@ -34,31 +34,36 @@ PROOF_UNTOUCHED = gettext_noop("Verified: no other zone or link of the chassis c
 
 async def proof_begin(claim: OperationClaim, bmc: BmcClient) -> None:
     """Store the state of everything else in the chassis, unless a previous attempt has stored it."""
-    if await run_in_thread(Proof.objects.filter(operation=claim.operation).exists):
+    if await run_in_thread(_stored_proof, claim.operation) is not None:
         return
     # Before the read, which takes time: an operation that ends meanwhile may or may not be included.
     now = timezone.now()
     found = await _rest_of_chassis(claim, bmc)
     plain = {} if found is None else msgspec.to_builtins(found)
-    await run_in_thread(
-        Proof.objects.get_or_create, operation=claim.operation, defaults={"before": plain, "before_at": now}
-    )
+    proof = Proof(operation=claim.operation, before=plain, before_at=now)
+    await run_in_thread(Proof.objects.bulk_create, [proof], ignore_conflicts=True)
     failpoint("operation.proof.begun")
 
 
 async def proof_end(claim: OperationClaim, bmc: BmcClient) -> None:
     """Compare the state of everything else with the stored one, and store the conclusion; harmless when repeated."""
-    if not await run_in_thread(Proof.objects.filter(operation=claim.operation).exists):
+    proof = await run_in_thread(_stored_proof, claim.operation)
+    if proof is None:
         return  # it ended before it could have changed anything
     found = await _rest_of_chassis(claim, bmc)
-    await run_in_thread(_conclude, claim.operation, found)
+    await run_in_thread(_conclude, proof, claim.operation, found)
     failpoint("operation.proof.ended")
 
 
 def proof_mark_unread(operation: Operation) -> None:
     """Mark the proof of an operation that is about to end as unreadable, unless it was read before."""
-    if Proof.objects.filter(operation=operation, sentence="").exists():
-        _conclude(operation, None)
+    proof = _stored_proof(operation)
+    if proof is not None and not proof.sentence:
+        _conclude(proof, operation, None)
+
+
+def _stored_proof(operation: Operation) -> Proof | None:
+    return Proof.objects.filter(operation=operation).first()
 
 
 async def _rest_of_chassis(claim: OperationClaim, bmc: BmcClient) -> CompositionSnapshot | None:
@@ -94,8 +99,7 @@ def _scope(operation: Operation) -> tuple[list[str], list[str], str]:
     return list(zones), list(links), device.endpoint_uri if device is not None else ""
 
 
-def _conclude(operation: Operation, found: CompositionSnapshot | None) -> None:
-    proof = Proof.objects.get(operation=operation)
+def _conclude(proof: Proof, operation: Operation, found: CompositionSnapshot | None) -> None:
     proof.after_at = timezone.now()
     if found is None or not proof.before:
         proof.untouched, proof.sentence = None, PROOF_UNREAD
@@ -105,7 +109,7 @@ def _conclude(operation: Operation, found: CompositionSnapshot | None) -> None:
         unexplained = [one for one in proof.differences if not one["because"]]
         proof.untouched = not unexplained
         proof.sentence = _sentence(len(unexplained), len(proof.differences) - len(unexplained))
-    proof.save()
+    proof.save(update_fields=["after", "after_at", "untouched", "differences", "sentence"])
 
 
 def _sentence(unexplained: int, explained: int) -> str:
@@ -121,6 +125,8 @@ def _sentence(unexplained: int, explained: int) -> str:
 def _differences(operation: Operation, proof: Proof) -> list[dict[str, Any]]:
     """Return the differences around the operation, each with the operation that explains it, '' where none does."""
     before, after = (msgspec.convert(one, CompositionSnapshot) for one in (proof.before, proof.after))
+    if before == after:
+        return []
     since = proof.before_at or operation.requested_at
     ran = Operation.objects.filter(chassis=operation.chassis_id, started_at__isnull=False).exclude(pk=operation.pk)
     meanwhile = ran.filter(Q(finished_at=None) | Q(finished_at__gte=since)).select_related("source", "managed_part")

@@ -143,11 +143,11 @@ class _OperationRun:
 
     @asynccontextmanager
     async def _bmc(self, timeout: float) -> AsyncIterator[BmcClient]:
-        address = await run_in_thread(self.operation.chassis.address)
-        known = await run_in_thread(_settle_seconds, self.operation)
+        chassis = self.operation.chassis
+        known = chassis.settle_seconds
         async with chassis_client(
-            self.operation.chassis,
-            address,
+            chassis,
+            chassis.address(),
             timeout=timeout,
             before_write=self.claim.check_held,
             settle_seconds=known,
@@ -156,7 +156,8 @@ class _OperationRun:
                 yield bmc
             finally:
                 if bmc.settle_seconds != known:
-                    row = Chassis.objects.filter(pk=self.operation.chassis_id)
+                    chassis.settle_seconds = bmc.settle_seconds
+                    row = Chassis.objects.filter(pk=chassis.pk)
                     await run_in_thread(row.update, settle_seconds=bmc.settle_seconds)
 
     async def _finish(self, error: str, state: Operation.State = Operation.State.FAILED) -> None:
@@ -186,12 +187,6 @@ class _OperationRun:
             logger.exception("operation %s: read-back after failure", self.operation.pk)
         await run_in_thread(proof_mark_unread, self.operation)
         return ""
-
-
-def _settle_seconds(operation: Operation) -> float | None:
-    row = Chassis.objects.filter(pk=operation.chassis_id)
-    found: float | None = row.values_list("settle_seconds", flat=True).first()
-    return found
 
 
 def _seconds_of(operation: Operation) -> float:

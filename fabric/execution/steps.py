@@ -107,7 +107,7 @@ async def read_back(claim: OperationClaim, bmc: BmcClient) -> str:
     # Of several that which is not wanted.
     zone_uri = min(zones, key=lambda uri: operation.target is not None and operation.target.uri == uri, default="")
     failpoint("operation.read")
-    await refresh_attachment(bmc, operation.device, zone_uri, before_write=claim.check_held)
+    await refresh_attachment(bmc, operation.device, zone_uri, operation, before_write=claim.check_held)
     failpoint("operation.mirrored")
     return zone_uri
 

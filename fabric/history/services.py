@@ -38,10 +38,13 @@ def attachments_record(devices: Collection[int], *, operations: Mapping[int, Ope
         changed = [row for row in rows if is_attachment_changed(row, held.get(row.pk))]
         if not changed:
             return
-        at_work = Operation.objects.filter(device__in=changed, state__in=Operation.AT_WORK).in_turn()
-        running = {one.device_id: one for one in at_work if one.device_id is not None}
-        known = {**_ended_operations(changed, held), **running, **operations}
-        seen_before = set(Attachment.objects.filter(device__in=changed).values_list("device", flat=True))
+        known = dict(operations)
+        if others := [row for row in changed if row.pk not in known]:
+            at_work = Operation.objects.filter(device__in=others, state__in=Operation.AT_WORK).in_turn()
+            running = {one.device_id: one for one in at_work if one.device_id is not None}
+            known = {**_ended_operations(others, held), **running, **known}
+        new = [row for row in changed if row.pk not in held]
+        seen_before = set(Attachment.objects.filter(device__in=new).values_list("device", flat=True)) if new else set()
         now = timezone.now()
         begun = []
         for row in changed:

@@ -5,7 +5,7 @@ Each function raises BmcError where the BMC cannot be read; the database is unch
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from fabric.bmc.client import BmcClient, retry_while_unreachable
 from fabric.bmc.composition import read_cabled_host, read_drawer_mode, read_link, read_zones
 from fabric.bmc.port_links import PortLink
 from fabric.bmc.types import Dialect, DrawerMode
-from fabric.history.services import attachments_record
+from fabric.history.services import NO_OPERATIONS, attachments_record
 from fabric.inventory.access import chassis_client
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port
 from fabric.inventory.rules import host_identity
@@ -88,28 +88,42 @@ async def refresh_cable(bmc: BmcClient, host_port: HostPort) -> str:
 
 
 async def refresh_attachment(
-    bmc: BmcClient, device: Device, zone_uri: str, *, before_write: Callable[[], Awaitable[None]]
+    bmc: BmcClient, device: Device, zone_uri: str, operation: Operation, *, before_write: Callable[[], Awaitable[None]]
 ) -> None:
-    """Store that a device is in a zone ('': in none), and how the link of its slot has trained.
+    """Store that a device is in a zone ('': in none), and how the link of its slot has trained, after an operation.
 
     `before_write` is awaited after the reads: it raises where they may be outdated.
     """
     behind = device.slot.port if device.slot is not None else None
     link = None if behind is None else await read_link(bmc, behind.uri)
-    own = Device.objects.filter(pk=device.pk)
     await before_write()
-    await run_in_thread(mirror_attachments, own, chassis=device.chassis_id, zones=[(device.endpoint_uri, zone_uri)])
-    if behind is not None and link is not None:
+    await run_in_thread(_mirror_attachment, device, zone_uri, link, operation)
+
+
+def _mirror_attachment(device: Device, zone_uri: str, link: PortLink | None, operation: Operation) -> None:
+    mirror_attachments(
+        Device.objects.filter(pk=device.pk),
+        chassis=device.chassis_id,
+        zones=[(device.endpoint_uri, zone_uri)],
+        operations={device.pk: operation} if operation.state in Operation.AT_WORK else {},
+    )
+    if link is not None and device.slot is not None:
         values = _link_values(link) | (
             {} if link.configured_width is None else {"configured_width": link.configured_width}
         )
-        await run_in_thread(Port.objects.filter(pk=behind.pk).update, **fit_columns(Port, values))
+        Port.objects.filter(pk=device.slot.port_id).update(**fit_columns(Port, values))
 
 
-def mirror_attachments(devices: QuerySet[Any], *, chassis: int, zones: Iterable[tuple[str, str]]) -> None:
+def mirror_attachments(
+    devices: QuerySet[Any],
+    *,
+    chassis: int,
+    zones: Iterable[tuple[str, str]],
+    operations: Mapping[int, Operation] = NO_OPERATIONS,
+) -> None:
     """Store the zones of these devices of a chassis: `zones` has the URIs of endpoints and of zones that they are in.
 
-    Of a device in several zones the stored one stays.
+    Of a device in several zones the stored one stays. `operations` are known to be the cause, by device.
     """
     ports = dict(HostPort.objects.filter(chassis=chassis).values_list("uri", "pk"))
     found: dict[str, list[int | None]] = {}
@@ -117,12 +131,12 @@ def mirror_attachments(devices: QuerySet[Any], *, chassis: int, zones: Iterable[
         if zone in ports:
             found.setdefault(endpoint, []).append(ports[zone])
     with transaction.atomic():
-        rows = list(lock_rows(devices))
+        rows = list(lock_rows(devices.only("endpoint_uri", "host_port")))
         for row in rows:
             at = found.get(row.endpoint_uri, [None])
             if row.host_port_id not in at:
                 Device.objects.filter(pk=row.pk).update(host_port=at[0])
-        attachments_record([row.pk for row in rows])
+        attachments_record([row.pk for row in rows], operations=operations)
 
 
 def _link_values(link: PortLink) -> dict[str, Any]:

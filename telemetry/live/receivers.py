@@ -16,7 +16,14 @@ from django.dispatch import receiver
 
 from accounts.models import Tenant, User
 from accounts.sign_in.services import sessions_ended
-from fabric.signals import access_changed, inventory_changed, operation_changed, plan_changed, sign_in_due
+from fabric.signals import (
+    access_changed,
+    inventory_changed,
+    operation_changed,
+    operation_progressed,
+    plan_changed,
+    sign_in_due,
+)
 from telemetry.live.frames import ACCESS_CHANNEL, REFRESH_CHANNEL
 
 logger = logging.getLogger(__name__)
@@ -38,6 +45,7 @@ def _publish(channel: str, text: str, failure: str) -> None:
 
 
 @receiver(operation_changed)
+@receiver(operation_progressed)
 def publish_operation_changed(operation: Any, **kwargs: Any) -> None:
     """Notify browsers of an operation's progress, and the poller of its end: the inventory may have changed."""
     publish_chassis_changed(operation.chassis_id)
