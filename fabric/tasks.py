@@ -11,22 +11,25 @@ from core.enqueue import enqueue, worker_name
 from core.failpoints import failpoint
 from fabric.agents.inbox import start_inbox, stop_inbox
 from fabric.agents.services import answers_delete_expired
-from fabric.execution.services import execute, next_operation, runnable_operations
+from fabric.execution.services import OperationLane, next_operation, runnable_operations
 from fabric.failures.services import failures_process
 from fabric.leases.lifecycle import leases_process
-from fabric.plans.jobs import idle_plans, plan_advance, plan_id_of
+from fabric.plans.jobs import idle_plans, plan_advance, plan_without_steps
 
 
 @shared_task(name="fabric.run_operation")
 def run_operation(operation_id: str) -> None:
     """Run one operation, unless another worker does, and those that waited for its drawer meanwhile."""
     following: str | None = operation_id
-    while following is not None:
-        execute(following, worker=worker_name())
-        failpoint("operation.next")
-        if (plan_id := plan_id_of(following)) is not None:
-            plan_advance(plan_id)
-        following = next_operation(following)
+    with OperationLane(worker_name()) as lane:
+        while following is not None:
+            lane.execute(following)
+            failpoint("operation.next")
+            ended, following = following, next_operation(following)
+            if (plan_id := plan_without_steps(ended)) is not None:
+                lane.end_session()  # reading the hardware for a rollback may take long
+                plan_advance(plan_id)
+                following = next_operation(ended)
 
 
 @shared_task(name="fabric.advance_plan")

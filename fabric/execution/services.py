@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from contextvars import copy_context
 from datetime import datetime, timedelta
+from typing import Self
 
 from django.db import close_old_connections
 from django.db.models import Max
@@ -20,6 +22,7 @@ from core.language import gettext_noop
 from core.threads import run_in_thread, single_connection_thread
 from fabric.bmc.client import REQUEST_SECONDS, BmcClient
 from fabric.bmc.firmware import PUSH_SECONDS
+from fabric.bmc.types import BmcAddress
 from fabric.execution.claims import OperationCancelledError, OperationClaim, host_claims_release
 from fabric.execution.firmware_steps import UPDATE_SECONDS, VERSION_SECONDS
 from fabric.execution.log_steps import LOGS_SECONDS
@@ -65,33 +68,103 @@ def runnable_operations() -> list[str]:
 
 def next_operation(operation_id: str) -> str | None:
     """Return the id of the operation that waited for the end of this one; None for none, or while this one runs."""
-    ended = Operation.objects.filter(pk=operation_id).first()
+    needed = Operation.objects.only("state", "kind", "chassis", "drawer", "lease_until")
+    ended = needed.filter(pk=operation_id).order_by().first()
     if ended is None or ended.is_open:
         return None
-    first = Operation.objects.open().in_queue_of(ended).in_turn_to_run().first()
+    first = needed.open().in_queue_of(ended).in_turn_to_run().first()
     return None if first is None or first.lease_until is not None else str(first.pk)
 
 
 def execute(operation_id: str, *, worker: str) -> None:
-    """Claim an operation and run it to its end.
+    """Carry out one operation, as `OperationLane.execute` does."""
+    with OperationLane(worker) as lane:
+        lane.execute(operation_id)
 
-    Does nothing where it has ended, another worker has claimed it, or an older operation of the same drawer has not
-    ended: it is executed after that one (`next_operation`).
+
+class OperationLane:
+    """What a worker keeps between operations that follow one another: a loop, a connection to the database, a session.
+
+    A context manager, for one thread.
     """
-    claim = OperationClaim.take(operation_id, worker)
-    if claim is None:
-        return
-    try:
-        with log_context(chassis_id=claim.operation.chassis_id, operation_id=operation_id), single_connection_thread():
-            asyncio.run(_OperationRun(claim).run())
-    finally:
-        close_old_connections()
+
+    def __init__(self, worker: str) -> None:
+        self.worker = worker
+        self.claim: OperationClaim | None = None  # of the operation that is carried out
+        self._bmc: BmcClient | None = None  # signed in, of the operation before
+        self._made_for: tuple[BmcAddress, float] | None = None  # its address and timeout
+        self._kept = ExitStack()
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> Self:
+        self._kept.enter_context(single_connection_thread())
+        self._kept.enter_context(self._runner)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.end_session()
+        finally:
+            self._kept.close()
+            close_old_connections()
+
+    def end_session(self) -> None:
+        """End the session with the BMC; the next operation begins one."""
+        self._runner.run(self._end_session())
+
+    def execute(self, operation_id: str) -> None:
+        """Claim an operation and run it to its end.
+
+        Does nothing where it has ended, another worker has claimed it, or an older operation of the same drawer has not
+        ended: it is executed after that one (`next_operation`).
+        """
+        self.claim = OperationClaim.take(operation_id, self.worker)
+        if self.claim is None:
+            return
+        with log_context(chassis_id=self.claim.operation.chassis_id, operation_id=operation_id):
+            # In a task of its own context, which has the log context and the thread.
+            self._runner.run(_OperationRun(self, self.claim).run(), context=copy_context())
+
+    @asynccontextmanager
+    async def bmc(self, chassis: Chassis, timeout: float = REQUEST_SECONDS) -> AsyncIterator[BmcClient]:
+        """Yield a client of a chassis, that of the operation before where it is of the same BMC and its timeout.
+
+        After an error it is not used again: what it knows of the BMC may be wrong.
+        """
+        made_for = (chassis.address(), timeout)
+        if self._made_for != made_for:
+            await self._end_session()
+        bmc, self._bmc = self._bmc, None
+        if bmc is None:
+            bmc = chassis_client(chassis, made_for[0], timeout=timeout, before_write=self._check_held)
+        bmc.settle_seconds = known = chassis.settle_seconds
+        await bmc.start()
+        try:
+            yield bmc
+            self._bmc, self._made_for = bmc, made_for
+        finally:
+            if self._bmc is None:
+                await bmc.close()
+            if bmc.settle_seconds != known:
+                chassis.settle_seconds = bmc.settle_seconds
+                row = Chassis.objects.filter(pk=chassis.pk)
+                await run_in_thread(row.update, settle_seconds=bmc.settle_seconds)
+
+    async def _check_held(self) -> None:
+        if self.claim is not None:
+            await self.claim.check_held()
+
+    async def _end_session(self) -> None:
+        bmc, self._bmc = self._bmc, None
+        if bmc is not None:
+            await bmc.close()
 
 
 class _OperationRun:
     """One worker's execution of an operation, from the claim to the end."""
 
-    def __init__(self, claim: OperationClaim) -> None:
+    def __init__(self, lane: OperationLane, claim: OperationClaim) -> None:
+        self.lane = lane
         self.claim = claim
         self.operation = claim.operation
 
@@ -125,7 +198,7 @@ class _OperationRun:
                 return
             await self.claim.save(started_at=operation.started_at or timezone.now())
             failpoint("operation.begun")
-            async with asyncio.timeout(_seconds_of(operation)), self._bmc(REQUEST_SECONDS) as bmc:
+            async with asyncio.timeout(_seconds_of(operation)), self.lane.bmc(operation.chassis) as bmc:
                 await run_steps(self.claim, bmc)
         except DATABASE_UNAVAILABLE:
             raise
@@ -141,25 +214,6 @@ class _OperationRun:
         else:
             await self._finish("", state=Operation.State.DONE)
 
-    @asynccontextmanager
-    async def _bmc(self, timeout: float) -> AsyncIterator[BmcClient]:
-        chassis = self.operation.chassis
-        known = chassis.settle_seconds
-        async with chassis_client(
-            chassis,
-            chassis.address(),
-            timeout=timeout,
-            before_write=self.claim.check_held,
-            settle_seconds=known,
-        ) as bmc:
-            try:
-                yield bmc
-            finally:
-                if bmc.settle_seconds != known:
-                    chassis.settle_seconds = bmc.settle_seconds
-                    row = Chassis.objects.filter(pk=chassis.pk)
-                    await run_in_thread(row.update, settle_seconds=bmc.settle_seconds)
-
     async def _finish(self, error: str, state: Operation.State = Operation.State.FAILED) -> None:
         if state != Operation.State.DONE:
             error = redact_address(error, self.operation.chassis)
@@ -171,8 +225,9 @@ class _OperationRun:
 
         An unreachable BMC is read by the next poll: then ''.
         """
+        chassis = self.operation.chassis
         try:
-            async with asyncio.timeout(READ_BACK_SECONDS), self._bmc(REQUEST_SECONDS / 2) as bmc:
+            async with asyncio.timeout(READ_BACK_SECONDS), self.lane.bmc(chassis, REQUEST_SECONDS / 2) as bmc:
                 found = await read_back(self.claim, bmc)
                 await proof_end(self.claim, bmc)
             # The agent has its own timeout: the read-back is reported in any case.

@@ -4,6 +4,8 @@ The poller of a chassis, of which there is one, has POLLER_REQUESTS of the BMC's
 others (operations, commands, pages) share SHARED_REQUESTS by keys of Redis, one a request under way:
 
     bmc:<digest of the origin>:<number>   a random token; expires by itself where its process was killed
+
+Requests that follow one another at once keep theirs, for up to LONGEST_KEEP.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -48,6 +51,8 @@ POLLER_REQUESTS = 2  # a reading, and one request of the inventory
 SHARED_REQUESTS = MAX_CONNECTIONS - POLLER_REQUESTS
 SLOT_PAUSE = 0.05  # s between looks for a free one
 MAX_SLOT_WAIT = 60.0
+NEXT_REQUEST = 0.01  # s in which the next request of an operation follows, if at once
+LONGEST_KEEP = 0.5  # s; then others get their turn
 SLOT_MARGIN = 5.0  # s beyond the timeout of a request, for its process to say that it has ended
 
 # Takes a free key. One that never expires, or later than it may, was written by somebody else.
@@ -67,6 +72,16 @@ PROBE_REQUEST_SECONDS = 5.0  # somebody waits for it
 NO_REFUSAL: dict[str, Any] = {"next_sign_in_at": None, "refusals": 0, "uses_basic": False}
 
 
+@dataclass(frozen=True)
+class _Slot:
+    """One of the concurrent requests of a BMC, for requests of up to `seconds`; `keep_until` by the loop's time."""
+
+    key: str
+    token: str
+    seconds: float
+    keep_until: float
+
+
 class RequestSlots(SharedAccess):
     """The concurrent requests of one BMC that all processes but its poller share; without Redis nobody waits."""
 
@@ -75,35 +90,66 @@ class RequestSlots(SharedAccess):
         self._keys = [f"bmc:{digest}:{number}" for number in range(SHARED_REQUESTS)]
         self._client: redis.asyncio.Redis | None = None
         self._counts = True
+        self._kept: _Slot | None = None  # by the request before
+        self._until_given: asyncio.TimerHandle | None = None
+        self._giving: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def request(self, host: str, seconds: float) -> AsyncIterator[None]:
         """Hold one of them for at most so many s; raises TimedOut where none gets free within MAX_SLOT_WAIT."""
-        token = secrets.token_hex(8)
-        key = await self._take(token, min(seconds + SLOT_MARGIN, LONGEST_SLOT), host)
+        loop = asyncio.get_running_loop()
+        slot = self._unkept()
+        if slot is not None and (loop.time() > slot.keep_until or seconds > slot.seconds):
+            await self._give(slot)
+            slot = None
+        if slot is None:
+            slot = await self._take(seconds, host)
         try:
             yield
         finally:
-            if key:
-                await self._ask(GIVE_SCRIPT, 1, key, token)
+            if slot is not None and self._kept is None:
+                self._kept = slot
+                self._until_given = loop.call_later(NEXT_REQUEST, self._give_kept)
+            elif slot is not None:
+                await self._give(slot)
 
-    async def _take(self, token: str, seconds: float, host: str) -> str:
-        end = asyncio.get_running_loop().time() + MAX_SLOT_WAIT
-        milliseconds = (round(one * 1000) for one in (seconds, LONGEST_SLOT))
+    def _unkept(self) -> _Slot | None:
+        """Return the slot that the request before has kept, and keep it no longer."""
+        slot, self._kept = self._kept, None
+        if self._until_given is not None:
+            self._until_given.cancel()
+        return slot
+
+    def _give_kept(self) -> None:
+        if (slot := self._unkept()) is not None:
+            self._giving = asyncio.create_task(self._give(slot))
+
+    async def _give(self, slot: _Slot) -> None:
+        await self._ask(GIVE_SCRIPT, 1, slot.key, slot.token)
+
+    async def _take(self, seconds: float, host: str) -> _Slot | None:
+        """Return a slot for this client; None where they are not counted."""
+        now = asyncio.get_running_loop().time
+        end = now() + MAX_SLOT_WAIT
+        token = secrets.token_hex(8)
+        milliseconds = (round(one * 1000) for one in (min(seconds + SLOT_MARGIN, LONGEST_SLOT), LONGEST_SLOT))
         arguments = (*self._keys, token, *milliseconds)
         while self._counts:
             taken = await self._ask(TAKE_SCRIPT, len(self._keys), *arguments)
             if isinstance(taken, bytes):
-                return taken.decode()
-            if asyncio.get_running_loop().time() > end:
+                return _Slot(taken.decode(), token, seconds, now() + LONGEST_KEEP)
+            if now() > end:
                 raise TimedOut(f"{host} is busy with other requests of this site.")
             await asyncio.sleep(SLOT_PAUSE)
-        return ""
+        return None
 
     async def _ask(self, script: str, count: int, *arguments: object) -> Any:
         if self._client is None:
             self._client = redis.asyncio.Redis.from_url(
-                settings.REDIS_URL, socket_timeout=REDIS_SECONDS, socket_connect_timeout=REDIS_SECONDS
+                settings.REDIS_URL,
+                socket_timeout=REDIS_SECONDS,
+                socket_connect_timeout=REDIS_SECONDS,
+                driver_info=None,  # looking up its version takes longer than ten requests
             )
         try:
             answer: Awaitable[Any] = self._client.eval(script, count, *arguments)  # type: ignore[assignment,arg-type]
@@ -114,6 +160,10 @@ class RequestSlots(SharedAccess):
             return None
 
     async def close(self) -> None:
+        if (slot := self._unkept()) is not None:
+            await self._give(slot)
+        if self._giving is not None:
+            await self._giving
         if self._client is not None:
             await self._client.aclose()
             self._client = None

@@ -171,10 +171,11 @@ async def _read_hardware(claim: PlanningClaim, chassis: Iterable[Chassis], desir
             await refresh_allocation(row, desired)
 
 
-def plan_id_of(operation_id: str) -> str | None:
-    """Return the id of the plan that an operation is a step of; None for a single operation."""
-    plan = Operation.objects.filter(pk=operation_id).values_list("plan", flat=True).first()
-    return None if plan is None else str(plan)
+def plan_without_steps(operation_id: str) -> str | None:
+    """Return the id of the plan that an operation is a step of, where it is to be advanced: no step of it is open."""
+    plan = Operation.objects.filter(pk=operation_id).order_by().values_list("plan", flat=True).first()
+    # Of two steps that end at the same moment, the later one sees that the other has ended.
+    return None if plan is None or Operation.objects.open().filter(plan=plan).exists() else str(plan)
 
 
 def idle_plans() -> list[str]:

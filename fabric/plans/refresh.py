@@ -111,7 +111,7 @@ def _mirror_attachment(device: Device, zone_uri: str, link: PortLink | None, ope
         values = _link_values(link) | (
             {} if link.configured_width is None else {"configured_width": link.configured_width}
         )
-        Port.objects.filter(pk=device.slot.port_id).update(**fit_columns(Port, values))
+        Port.objects.filter(pk=device.slot.port_id or 0).update(**fit_columns(Port, values))
 
 
 def mirror_attachments(

@@ -21,7 +21,7 @@ from fabric.execution import link_steps, services
 from fabric.inventory import access
 from fabric.inventory.models import Device
 from fabric.operations.models import Operation
-from fabric.signals import operation_changed
+from fabric.signals import operation_progressed
 from tests.processes import ROOT
 from tests.turns import NIGHTLY
 
@@ -112,11 +112,11 @@ def at_step(operation: object, step: str, happen: Callable[[], None]) -> Iterato
             left.pop()()
 
     wanted = str(operation)
-    operation_changed.connect(hear, weak=False)
+    operation_progressed.connect(hear, weak=False)
     try:
         yield
     finally:
-        operation_changed.disconnect(hear)
+        operation_progressed.disconnect(hear)
 
 
 class MortalWorkers:

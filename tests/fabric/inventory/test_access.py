@@ -65,7 +65,7 @@ async def test_what_a_killed_process_held_is_free_after_a_while(
     keys = RequestSlots(chassis.url)._keys
     killed = RequestSlots(chassis.url)
     for _ in keys:
-        await killed._take("token of a dead process", 0.3, "bmc")
+        await killed._take(0.0, "bmc")
     async with chassis_client(chassis, chassis.address()) as bmc:
         assert (await bmc.get(PLACE)).status == 200
     # Nor does a key that somebody else wrote hold it up for good.
@@ -84,7 +84,7 @@ async def test_where_none_gets_free_that_is_said_and_tried_again(
     monkeypatch.setattr(access, "MAX_SLOT_WAIT", 0.2)
     busy = RequestSlots(chassis.url)
     for _ in busy._keys:
-        await busy._take("token", 60.0, "bmc")
+        await busy._take(60.0, "bmc")
     async with chassis_client(chassis, chassis.address()) as bmc:
         with pytest.raises(TimedOut, match="busy with other requests of this site") as error:
             await bmc.get(PLACE)

@@ -31,7 +31,7 @@ from fabric.execution.services import execute, runnable_operations
 from fabric.leases.models import Lease
 from fabric.operations.models import Operation, Plan
 from fabric.operations.services import operation_cancel
-from fabric.plans.jobs import idle_plans, plan_advance, plan_cancel, plan_id_of
+from fabric.plans.jobs import idle_plans, plan_advance, plan_cancel, plan_without_steps
 from falconweb.testing import mirror
 from tests.fabric import outside
 from tests.fabric.disorder import (
@@ -129,7 +129,7 @@ class Planning(Leasing, RuleBasedStateMachine):
         if operation is not None:
             execute(str(operation.pk), worker="first")
             self.judge(operation)
-            if goes_on and (plan := plan_id_of(str(operation.pk))):
+            if goes_on and (plan := plan_without_steps(str(operation.pk))):
                 plan_advance(plan)
 
     @action(
@@ -212,7 +212,7 @@ class Planning(Leasing, RuleBasedStateMachine):
 
         def work(operation: Operation, worker: str) -> None:
             execute(str(operation.pk), worker=worker)
-            if plan := plan_id_of(str(operation.pk)):
+            if plan := plan_without_steps(str(operation.pk)):
                 plan_advance(plan)
 
         self.together([lambda one=one, n=n: work(one, f"worker {n}") for n, one in enumerate(todo)])  # type: ignore[misc]
