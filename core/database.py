@@ -6,11 +6,13 @@ under the lock whatever depends on them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import InterfaceError, OperationalError, models
 from django.db.models import QuerySet
 from django.db.models.functions import Collate
+
+Row = TypeVar("Row", bound=models.Model)
 
 # The collation that sorts numbers inside text as numbers: a migration creates it, or falconweb.sqlite.
 NATURAL = "natural"
@@ -24,6 +26,14 @@ def natural(field: str) -> Collate:
 def lock_rows(rows: QuerySet[Any]) -> QuerySet[Any]:
     """Return a query that locks the rows in the order of their ids; joined rows are not locked."""
     return rows.select_for_update(of=("self",), no_key=True).order_by("pk")
+
+
+def single(rows: QuerySet[Row]) -> Row | None:
+    """Return the row of a query that has one or none, such as by a unique column; in no order.
+
+    `first` orders the rows, for which Django compares each of their columns: as long as the query itself takes.
+    """
+    return next(iter(rows.order_by()[:1]), None)
 
 
 def without_nul(value: Any) -> Any:

@@ -21,7 +21,7 @@ from django.utils import timezone
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.services import audit_record, target_of
 from core.claims import WATCHED, WatchedClaims, unclaimed
-from core.database import DATABASE_UNAVAILABLE
+from core.database import DATABASE_UNAVAILABLE, single
 from core.errors import FalconWebError
 from core.failpoints import failpoint
 from core.language import gettext_noop
@@ -61,6 +61,7 @@ class OperationClaim:
         self.worker = worker
         self.lost = False  # another worker has claimed the operation: this one must not write again
         self._checked_at = 0.0
+        self._zone_uris: list[str] = []
 
     @classmethod
     def take(cls, operation_id: str, worker: str) -> Self | None:
@@ -73,7 +74,7 @@ class OperationClaim:
             # The lock serialises claims of this chassis: values read before it may be stale.
             locked = lock_chassis([chassis])
             free = Operation.objects.open().filter(unclaimed(), pk=operation_id)
-            operation: Operation | None = free.order_by().first()
+            operation: Operation | None = single(free)
             if operation is None or not locked:
                 return None
             # In order, since each was checked against the state after its predecessors.
@@ -169,14 +170,17 @@ class OperationClaim:
         return True
 
     @asynccontextmanager
-    async def step(self, name: str) -> AsyncIterator[dict[str, Any]]:
-        """Run a step for the duration of the context, which gets its entry: times and outcome are saved."""
+    async def step(self, name: str, **values: Any) -> AsyncIterator[dict[str, Any]]:
+        """Run a step for the duration of the context, which gets its entry: times and outcome are saved.
+
+        `values` of the operation are saved with its begin.
+        """
         entry = self._entry(name)
         if entry is not self.operation.steps[-1]:
             await self.check_cancelled()
         entry.update(state="running", started_at=entry["started_at"] or iso_now())
         failpoint("operation.step.begin")
-        await self.save()
+        await self.save(**values)
         failpoint("operation.step.begun")
         # The end is saved with the next change, which follows immediately: the next step's start, or the operation's.
         try:
@@ -189,10 +193,9 @@ class OperationClaim:
         entry.update(state="done", finished_at=iso_now())
         failpoint("operation.step.done")
 
-    async def skip(self, name: str, sentence: str) -> None:
-        """Skip a step, with the reason."""
+    def skip(self, name: str, sentence: str) -> None:
+        """Skip a step, with the reason; saved with the begin of the next one, which follows immediately."""
         self._entry(name).update(state="skipped", sentence=sentence)
-        await self.save()
 
     def _entry(self, name: str) -> dict[str, Any]:
         entry: dict[str, Any] = next(step for step in self.operation.steps if step["name"] == name)
@@ -227,6 +230,13 @@ class OperationClaim:
         finally:
             for entry in shown:
                 entry["sentence"] = ""  # saved with the next change
+
+    async def zone_uris(self) -> list[str]:
+        """Return the zones of the chassis, as they were at the first call."""
+        if not self._zone_uris:
+            rows = HostPort.objects.filter(chassis=self.operation.chassis_id, missing_since=None)
+            self._zone_uris = await run_in_thread(list, rows.order_by().values_list("uri", flat=True))
+        return self._zone_uris
 
     async def check_held(self) -> None:
         """Cancel the running task where the claim is lost.

@@ -168,8 +168,7 @@ async def update_firmware(claim: OperationClaim, bmc: BmcClient) -> None:
         step["sentence"] = await update.follow(step)
     async with claim.step("Wait for the new version") as step:
         step["sentence"] = f"It has version {await update.wait_for_version()}."
-    await claim.save(state=Operation.State.VERIFYING)
-    async with claim.step("Read back"):
+    async with claim.step("Read back", state=Operation.State.VERIFYING):
         await claim.retry(partial(bmc.get, claim.operation.chassis.uri))
         await claim.retry(partial(read_part_version, bmc, part))
         await proof_end(claim, bmc)

@@ -46,7 +46,7 @@ async def release_device(claim: OperationClaim, device: Device, port: HostPort) 
     agent, why_not = await run_in_thread(_current_agent, port)
     is_named = may_name_host(device, port)
     if agent is None:
-        await claim.skip(
+        claim.skip(
             RELEASE_STEP, f"{why_not if is_named else NO_AGENT_REPORTS} Whether the device is in use is unknown."
         )
         return
@@ -91,11 +91,11 @@ async def release_device(claim: OperationClaim, device: Device, port: HostPort) 
             raise OperationFailedError(gettext_noop("Its host does not release the device. Nothing was detached."))
 
 
-async def skip_release(claim: OperationClaim, port: HostPort) -> None:
+def skip_release(claim: OperationClaim, port: HostPort) -> None:
     """Skip the release of a device that has left its host port; the work of a previous worker stays."""
     step = next(step for step in claim.operation.steps if step["name"] == RELEASE_STEP)
     if step["state"] != "done":
-        await claim.skip(RELEASE_STEP, f"It is no longer attached to {port.label}: its host has no card to release.")
+        claim.skip(RELEASE_STEP, f"It is no longer attached to {port.label}: its host has no card to release.")
 
 
 async def restore_device(claim: OperationClaim, device: Device, port: HostPort) -> None:
@@ -136,7 +136,7 @@ async def wait_until_seen(
     agent, why_not = await run_in_thread(_current_agent, port)
     is_named = may_name_host(device, port)
     if agent is None:
-        await claim.skip(
+        claim.skip(
             SEEN_STEP,
             f"{why_not if is_named else NO_AGENT_REPORTS} The device is verified up to its "
             f"{'link' if is_link_up else 'zone'}.",

@@ -46,7 +46,7 @@ async def collect_logs(claim: OperationClaim, bmc: BmcClient) -> None:
             data_uri = await collect_diagnostics(bmc, source, progress)
             step["sentence"] = ""
     else:
-        await claim.skip("Collect", gettext_noop("Its service collects no diagnostic data: its log entries are taken."))
+        claim.skip("Collect", gettext_noop("Its service collects no diagnostic data: its log entries are taken."))
     async with claim.step("Download") as step:
         with IncomingFile(MAX_LOG_BYTES) as file:
             if data_uri:

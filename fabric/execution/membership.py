@@ -22,9 +22,7 @@ def operation_dialect(operation: Operation) -> Dialect:
 
 async def zones_of(claim: OperationClaim, bmc: BmcClient, member: str) -> list[str]:
     """Return the zones of the device on the BMC: several where somebody else attached it, too, and the BMC let them."""
-    chassis = claim.operation.chassis
-    zones = await run_in_thread(list, chassis.hostports.filter(missing_since=None).values_list("uri", flat=True))
-    found = await read_zones(bmc, zones, operation_dialect(claim.operation))
+    found = await read_zones(bmc, await claim.zone_uris(), operation_dialect(claim.operation))
     return [uri for uri, zone in found.items() if member in zone.members]
 
 

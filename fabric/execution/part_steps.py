@@ -55,8 +55,7 @@ async def reset_part(claim: OperationClaim, bmc: BmcClient) -> None:
                 step["sentence"] = gettext_noop("The service went away before it answered.")
     async with claim.step("Wait for its end") as step:
         step["sentence"] = await _wait_for_end(claim, bmc, part, setting)
-    await claim.save(state=Operation.State.VERIFYING)
-    async with claim.step("Read back"):
+    async with claim.step("Read back", state=Operation.State.VERIFYING):
         found = await claim.retry(partial(read_part, bmc, part))
         if found and found != setting.power_after:
             raise OperationFailedError(f"Its power is '{found}', not '{setting.power_after}'.")

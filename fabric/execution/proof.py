@@ -11,6 +11,7 @@ import msgspec
 from django.db.models import Q
 from django.utils import timezone
 
+from core.database import single
 from core.failpoints import failpoint
 from core.language import gettext_noop
 from core.threads import run_in_thread
@@ -19,7 +20,7 @@ from fabric.bmc.composition import CompositionSnapshot, read_snapshot
 from fabric.bmc.errors import BmcError
 from fabric.execution.claims import OperationClaim
 from fabric.execution.membership import operation_dialect
-from fabric.inventory.models import Device, HostPort, Port
+from fabric.inventory.models import Device, Port
 from fabric.inventory.selectors import interrupted_ports
 from fabric.operations.models import Operation, Proof
 from fabric.operations.selectors import PROOF_UNREAD
@@ -63,13 +64,14 @@ def proof_mark_unread(operation: Operation) -> None:
 
 
 def _stored_proof(operation: Operation) -> Proof | None:
-    return Proof.objects.filter(operation=operation).first()
+    return single(Proof.objects.filter(operation=operation))
 
 
 async def _rest_of_chassis(claim: OperationClaim, bmc: BmcClient) -> CompositionSnapshot | None:
     """Return all zones and links of the chassis except the operation's own; None where they cannot be read."""
     operation = claim.operation
-    zones, ports, own = await run_in_thread(_scope, operation)
+    zones, own = await claim.zone_uris(), operation.device.endpoint_uri if operation.device is not None else ""
+    ports = await run_in_thread(_other_links, operation)
     try:
         found = await claim.retry(
             partial(read_snapshot, bmc, zone_uris=zones, port_uris=ports, dialect=operation_dialect(operation))
@@ -83,8 +85,8 @@ async def _rest_of_chassis(claim: OperationClaim, bmc: BmcClient) -> Composition
     )
 
 
-def _scope(operation: Operation) -> tuple[list[str], list[str], str]:
-    """Return the zones, the ports, and the one member of zones that is the operation's own."""
+def _other_links(operation: Operation) -> list[str]:
+    """Return the ports of the chassis, without those that are the operation's own."""
     chassis, device = operation.chassis_id, operation.device
     own_ports = {operation.port_id}
     if device is not None and device.slot is not None:
@@ -93,10 +95,9 @@ def _scope(operation: Operation) -> tuple[list[str], list[str], str]:
         own_ports.add(operation.source.port_id)
     if operation.managed_part is not None:
         own_ports |= interrupted_ports(operation.managed_part)
-    zones = HostPort.objects.filter(chassis=chassis, missing_since=None).values_list("uri", flat=True)
     ports = Port.objects.filter(Q(slot__isnull=False) | Q(host_port__isnull=False), chassis=chassis, missing_since=None)
     links = ports.exclude(pk__in=[pk for pk in own_ports if pk is not None]).values_list("uri", flat=True)
-    return list(zones), list(links), device.endpoint_uri if device is not None else ""
+    return list(links.order_by())
 
 
 def _conclude(proof: Proof, operation: Operation, found: CompositionSnapshot | None) -> None:

@@ -15,7 +15,7 @@ from django.db.models import Max
 from django.utils import timezone
 
 from accounts.audit.context import log_context
-from core.database import DATABASE_UNAVAILABLE
+from core.database import DATABASE_UNAVAILABLE, single
 from core.errors import FalconWebError
 from core.failpoints import failpoint
 from core.language import gettext_noop
@@ -69,7 +69,7 @@ def runnable_operations() -> list[str]:
 def next_operation(operation_id: str) -> str | None:
     """Return the id of the operation that waited for the end of this one; None for none, or while this one runs."""
     needed = Operation.objects.only("state", "kind", "chassis", "drawer", "lease_until")
-    ended = needed.filter(pk=operation_id).order_by().first()
+    ended = single(needed.filter(pk=operation_id))
     if ended is None or ended.is_open:
         return None
     first = needed.open().in_queue_of(ended).in_turn_to_run().first()
@@ -257,6 +257,9 @@ def _seconds_of(operation: Operation) -> float:
 
 def _waiting_seconds(operation: Operation) -> float:
     """Return for how long an operation could have started, s: waiting for its predecessors does not count."""
+    waiting = (timezone.now() - operation.requested_at).total_seconds()
+    if waiting <= MAX_WAITING_SECONDS:
+        return waiting  # its predecessors need not be looked up
     before = Operation.objects.in_queue_of(operation)
     ended: datetime | None = before.aggregate(at=Max("finished_at"))["at"]
     since = operation.requested_at if ended is None else max(ended, operation.requested_at)

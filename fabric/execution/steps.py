@@ -180,8 +180,7 @@ async def _check(claim: OperationClaim, bmc: BmcClient) -> AsyncIterator[None]:
 
 async def _verify(claim: OperationClaim, bmc: BmcClient, wanted: str, failure: str) -> None:
     """Read the changed part back; raises OperationFailedError with `failure` where it is not as wanted."""
-    await claim.save(state=Operation.State.VERIFYING)
-    async with claim.step("Read back"):
+    async with claim.step("Read back", state=Operation.State.VERIFYING):
         if await claim.retry(partial(read_back, claim, bmc)) != wanted:
             raise OperationFailedError(failure)
         await proof_end(claim, bmc)
@@ -204,7 +203,7 @@ async def _detach_device(claim: OperationClaim, bmc: BmcClient, device: Device) 
             await release_device(claim, device, source)
         elif source is not None:
             # Its host has others of the kind, or has it at another port by now: none of them may be released.
-            await skip_release(claim, source)
+            skip_release(claim, source)
         if source is not None and not _is_reattachment_resumed(operation):
             async with claim.step("Detach"):
                 await claim.retry(partial(set_membership, claim, bmc, source.uri, device.endpoint_uri, present=False))

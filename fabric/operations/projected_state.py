@@ -12,6 +12,14 @@ from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
 from fabric.operations.models import Operation
 from fabric.operations.rules import DeviceSnapshot, DrawerSnapshot, PortSetting, PortSnapshot
 
+# What is read of each: a request reads the drawers of a chassis.
+PORT_FIELDS = ("chassis", "drawer", "port", "host", "label", "number")
+DEVICE_FIELDS = (
+    "chassis", "name", "host_port", "serial_number", "manufacturer", "model", "vendor_id", "device_id",
+    "slot__drawer", "slot__number", "slot__port",
+)  # fmt: skip
+OPERATION_FIELDS = ("kind", "drawer", "device", "source", "target", "host", "port", "mode", "setting")
+
 DrawerKey = tuple[int, int | None]  # a chassis and a drawer of it; None: parts outside drawers
 
 
@@ -21,13 +29,13 @@ def projected_drawers(chassis: Collection[int]) -> dict[DrawerKey, DrawerSnapsho
     Parts outside drawers have a snapshot of their own; missing parts are left out. Six queries, however many chassis.
     """
     here = {"chassis__in": chassis, "missing_since": None}
-    drawers = Drawer.objects.filter(**here).order_by("chassis", "number", "pk")
+    drawers = Drawer.objects.filter(**here).only("chassis", "name", "mode").order_by("chassis", "number", "pk")
     names: dict[DrawerKey, str] = {(row.chassis_id, row.pk): row.name for row in drawers}
     profiles: dict[int, ChassisProfile] = {}
     for pk, name, *model in Chassis.objects.filter(pk__in=chassis).values_list("pk", "name", "manufacturer", "model"):
         names[pk, None], profiles[pk] = name, profile_of(*model)
-    ports = HostPort.objects.filter(**here).order_by("number", "pk")
-    devices = Device.objects.filter(**here).select_related("slot").order_by("slot__number", "pk")
+    ports = HostPort.objects.filter(**here).only(*PORT_FIELDS).order_by("number", "pk")
+    devices = Device.objects.filter(**here).select_related("slot").only(*DEVICE_FIELDS).order_by("slot__number", "pk")
     modes: dict[int | None, DrawerMode] = {row.pk: parse_drawer_mode(row.mode) for row in drawers}
     hosts: dict[int | None, int | None] = {port.pk: port.host_id for port in ports}
     attached: dict[int | None, int | None] = {device.pk: device.host_port_id for device in devices}
@@ -35,7 +43,7 @@ def projected_drawers(chassis: Collection[int]) -> dict[DrawerKey, DrawerSnapsho
         port.pk: PortSetting(port_type=port.port_type, configured_width=port.configured_width)
         for port in Port.objects.filter(chassis__in=chassis).only("pk", "port_type", "configured_width")
     }
-    for operation in Operation.objects.open().filter(chassis__in=chassis).in_turn():
+    for operation in Operation.objects.open().filter(chassis__in=chassis).only(*OPERATION_FIELDS).in_turn():
         match operation.kind:
             case Operation.Kind.MODE:
                 modes[operation.drawer_id] = parse_drawer_mode(operation.mode)

@@ -15,7 +15,7 @@ from accounts.audit.actions import Action
 from accounts.audit.context import request_id
 from accounts.audit.services import attempt, audit_record, audited, target_of
 from accounts.models import User
-from core.database import lock_rows
+from core.database import lock_rows, single
 from core.enqueue import enqueue
 from core.errors import Conflict, FalconWebError, Forbidden, InUse, Invalid, NotFound, RuleViolation
 from core.failpoints import failpoint
@@ -80,8 +80,8 @@ def operation_request(
         if replayed := find_replayed(Operation, person, idempotency_key, digest):
             return replayed
         try:
-            # First without locks: a refusal waits for no lock.
-            _validated_device(person, device.pk, target, expected, force=force)
+            # First without locks: no refusal waits for one, but those by the rules of the drawer, which take long.
+            _validated_device(person, device.pk, target, expected, force=force, with_rules=False)
             with act.change():
                 operation = _create(person, device.pk, target, expected, idempotency_key, digest, force=force)
                 act.before = {"attached_to": host_port_name(operation.source)}
@@ -274,17 +274,15 @@ def _validated_device(
     """Return the locked device; raises the reason why it may not be attached to `target`."""
     _check_visible(person, device_id, target)
     found = Device.objects.select_related("host_port__host", "slot__drawer", "chassis").filter(pk=device_id)
-    device: Device | None = found.first()
+    device: Device | None = single(found)
     if device is None:
         raise NotFound(_("There is no such device or host port."))
-    if open_operation := Operation.objects.open().filter(device=device).first():
+    if open_operation := single(Operation.objects.open().filter(device=device)):
         raise _conflict_with(open_operation, device.name, person)
     if target is not None and (reason := attachment_obstacle(person, [device.pk], [target.pk])):
         raise Conflict(reason)
-    held_by_others = HostPort.objects.filter(pk=device.host_port_id or 0).exclude(
-        pk__in=HostPort.objects.visible_to(person)
-    )
-    if held_by_others.exists():
+    held = HostPort.objects.filter(pk=device.host_port_id or 0)
+    if device.host_port_id is not None and held.exclude(pk__in=HostPort.objects.visible_to(person)).exists():
         raise Forbidden(_("{name} is attached to a host port that is not granted to your tenant.", name=device.name))
     if expected is not UNKNOWN and device.host_port != expected:
         raise Conflict(_moved_sentence(device, person))
@@ -293,9 +291,9 @@ def _validated_device(
         check_not_held([device], force=[device.pk] if force else ())
         check_not_in_use([device], force=[device.pk] if force else ())
     drawer = device.slot.drawer if device.slot else None
-    changing = Operation.objects.open().filter(kind=Operation.Kind.MODE, drawer=drawer).first()
-    if drawer is not None and changing is not None:
-        raise _conflict_with(changing, drawer.name, person)
+    changing = Operation.objects.open().filter(kind=Operation.Kind.MODE, drawer=drawer)
+    if drawer is not None and (other := single(changing)) is not None:
+        raise _conflict_with(other, drawer.name, person)
     return device
 
 
@@ -472,8 +470,10 @@ def initial_steps(kind: str) -> list[dict[str, object]]:
 
 
 def operation_enqueue(operation: Operation) -> None:
-    """Publish a new operation, and enqueue it for a worker; to be called once it is committed."""
+    """Enqueue a new operation for a worker, and publish it; to be called once it is committed."""
     failpoint("operation.requested")
-    operation_changed.send(Operation, operation=operation)
-    # An unreachable broker loses nothing: recover_operations picks up what no worker has claimed.
-    enqueue("fabric.run_operation", str(operation.pk))
+    try:
+        # An unreachable broker loses nothing: recover_operations picks up what no worker has claimed.
+        enqueue("fabric.run_operation", str(operation.pk))
+    finally:
+        operation_changed.send(Operation, operation=operation)

@@ -104,7 +104,7 @@ def event_record(
 def _row_name(model: type[Chassis | Tenant], pk: int | None) -> str:
     if pk is None:
         return ""
-    return model.objects.filter(pk=pk).values_list("name", flat=True).first() or ""
+    return model.objects.filter(pk=pk).order_by().values_list("name", flat=True).first() or ""
 
 
 MAX_SAVED_VIEWS: Final = 50

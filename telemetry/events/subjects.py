@@ -70,13 +70,14 @@ def _tenures(devices: Collection[int], host_ports: Collection[int]) -> list[Tenu
     found: list[Tenure] = list(past)
     known_until = timezone.now() - JUST_NOW
     current: tuple[tuple[str, QuerySet[Any]], ...] = (
-        ("device_id", Device.objects.filter(pk__in=devices)),
-        ("host_port_id", HostPort.objects.filter(pk__in=host_ports)),
+        ("device_id", Device.objects.filter(pk__in=devices) if devices else Device.objects.none()),
+        ("host_port_id", HostPort.objects.filter(pk__in=host_ports) if host_ports else HostPort.objects.none()),
     )
     for column, rows in current:
-        for row in rows.filter(tenant__isnull=False).select_related("tenant"):
-            tenure = Tenure(tenant=row.tenant, tenant_name=row.tenant.name, began_at=row.tenant_since or known_until)
-            setattr(tenure, column, row.pk)
+        held = rows.filter(tenant__isnull=False).values_list("pk", "tenant", "tenant__name", "tenant_since")
+        for pk, tenant, name, since in held:
+            tenure = Tenure(tenant_id=tenant, tenant_name=name, began_at=since or known_until)
+            setattr(tenure, column, pk)
             found.append(tenure)
     return found
 
@@ -314,10 +315,11 @@ def _device(
     # A stay may be in no slot that the chassis reports: the current slot says nothing about that time.
     here = Slot.objects.filter(pk=stay.slot_id or 0) if stay is not None else Slot.objects.filter(device=device_id)
     slot: dict[str, Any] = here.values("port", "drawer").first() or {}
-    name = Device.objects.filter(pk=device_id).values_list("name", flat=True).first() or ""
+    named = Device.objects.filter(pk=device_id).values_list("name", flat=True)
     return EventSubject(
         device_id, port_id or slot.get("port"), drawer_id or slot.get("drawer"), host_id,
-        name=stay.device_name if stay is not None else name, link=reverse("fabric:device", args=[device_id]),
+        name=stay.device_name if stay is not None else named.first() or "",
+        link=reverse("fabric:device", args=[device_id]),
     )  # fmt: skip
 
 
