@@ -20,9 +20,9 @@ from core.errors import FalconWebError
 from core.failpoints import failpoint
 from core.language import gettext_noop
 from core.threads import run_in_thread, single_connection_thread
+from fabric.bmc.addresses import BmcAddress
 from fabric.bmc.client import REQUEST_SECONDS, BmcClient
 from fabric.bmc.firmware import PUSH_SECONDS
-from fabric.bmc.types import BmcAddress
 from fabric.execution.claims import OperationCancelledError, OperationClaim, host_claims_release
 from fabric.execution.firmware_steps import UPDATE_SECONDS, VERSION_SECONDS
 from fabric.execution.log_steps import LOGS_SECONDS
