@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -12,11 +13,11 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, detach, read_snapshot, read_zone
 from fabric.bmc.dialects.protocol import HeldZone
 from fabric.bmc.discovery import discover
-from fabric.bmc.errors import CompositionRefused, ZoneChanged
+from fabric.bmc.errors import CompositionRefused, TaskFailed, ZoneChanged
 from fabric.bmc.types import Dialect
 from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import pinned
-from tests.bmc.nonsense import ROOT, NonsenseServer, Reply, service_root
+from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply, service_root
 
 BLOCKS = f"{ROOT}/CompositionService/ResourceBlocks"
 NIC = f"{BLOCKS}/drawer1slot7"
@@ -126,3 +127,31 @@ async def test_a_stanza_that_failed_in_a_manifest_that_was_taken_is_a_refusal() 
             zone = await read_zone(bmc, block, Dialect.COMPOSE)
             with pytest.raises(CompositionRefused, match="The block gpu is reserved"):
                 await attach(bmc, Dialect.COMPOSE, zone=zone, endpoint_uri=device)
+
+
+async def test_a_block_whose_composition_fails_in_its_task_belongs_to_nobody_again() -> None:
+    block, device, monitor = f"{BLOCKS}/host", f"{BLOCKS}/gpu", f"{ROOT}/TaskService/TaskMonitors/1"
+    pools = dict.fromkeys((block, device), "Unassigned")
+
+    def assigned(asked: Asked) -> Reply:
+        pools[asked.path] = json.loads(asked.body)["Pool"]
+        return Reply(204, b"")
+
+    def composed(_asked: Asked) -> Reply:
+        assert set(pools.values()) == {"Free"}
+        return Reply(202, {}, {"Location": monitor})
+
+    routes = {
+        ROOT: service_root(Systems={"@odata.id": f"{ROOT}/Systems"}),
+        f"POST {ROOT}/Systems": composed,
+        monitor: {"TaskState": "Exception", "Messages": [{"Message": "no room in the fabric"}]},
+    }
+    for uri in pools:
+        routes[uri] = lambda asked: {"@odata.id": asked.path, "Name": asked.path, "Pool": pools[asked.path]}
+        routes[f"PATCH {uri}"] = assigned
+    with NonsenseServer(routes) as server:
+        async with server.client() as bmc:
+            zone = await read_zone(bmc, block, Dialect.SYSTEM_POST)
+            with pytest.raises(TaskFailed, match="no room in the fabric"):
+                await attach(bmc, Dialect.SYSTEM_POST, zone=zone, endpoint_uri=device)
+    assert set(pools.values()) == {"Unassigned"}

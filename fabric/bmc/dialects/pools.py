@@ -20,7 +20,7 @@ from fabric.bmc.dialects.protocol import (
     HostPortZone,
     changed_meanwhile,
 )
-from fabric.bmc.errors import BmcError, CompositionRefused, RequestRefused
+from fabric.bmc.errors import BmcError, CompositionRefused, RequestRefused, TaskFailed
 from fabric.bmc.hardware import common_properties
 from fabric.bmc.resources import read_resources
 from fabric.bmc.transport import BmcResponse, error_sentence
@@ -95,11 +95,15 @@ class _PoolDialect(AttachmentDialect):
         try:
             if present:
                 await _assign(bmc, zone, member, assigned)
-            return await self._compose(bmc, zone, wanted)
-        except (RequestRefused, CompositionRefused) as error:
+            answer = await self._compose(bmc, zone, wanted)
+            # Nobody knows afterwards which blocks were put into a pool for it.
+            return await bmc.finish(answer) if assigned else answer
+        except (RequestRefused, CompositionRefused, TaskFailed) as error:
             for uri in assigned:
                 with suppress(BmcError):
                     await bmc.finish(await bmc.patch(uri, {"Pool": UNASSIGNED, "Client": None}))
+            if isinstance(error, TaskFailed):
+                raise
             # A system that was decomposed meanwhile is not there, or not known in a manifest: it has no ETag any more.
             now = await self.read(bmc, zone.uri)
             if (now.members, set(now.parts)) != (zone.members, set(zone.parts)):
