@@ -1,4 +1,7 @@
-"""`python -m simulator`: the command line."""
+"""`python -m simulator`: the command line.
+
+`OPTIONS and OPTIONS` simulates several in one process, each with its own options, clock and control address.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ import secrets
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from aiohttp import web
@@ -23,15 +28,18 @@ from simulator.simulation import OptionError, Simulation, argument_parser, lab_f
 
 logger = logging.getLogger(__name__)
 TICK_SECONDS = 0.1
+AND = "and"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the simulator until it is terminated; returns the exit status."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     parser = argument_parser()
-    options = parser.parse_args(arguments)
     try:
-        lab = lab_from_options(options)
+        wanted = []
+        for words in _parts(sys.argv[1:] if arguments is None else arguments):
+            options = parser.parse_args(words)
+            wanted.append((options, lab_from_options(options)))
     except OptionError as error:
         parser.error(str(error))
     except LabError as error:
@@ -45,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
         password = secrets.token_urlsafe(12)
         print(f"password {password}", flush=True)
     try:
-        asyncio.run(_serve(options, lab, password))
+        asyncio.run(_serve(wanted, password))
     except HostError as error:
         print(error, file=sys.stderr)
         return 2
@@ -55,39 +63,55 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-async def _serve(options: argparse.Namespace, lab: Lab, password: str) -> None:
+def _parts(arguments: list[str]) -> list[list[str]]:
+    """Return the arguments before, between and after the words AND."""
+    parts: list[list[str]] = [[]]
+    for word in arguments:
+        if word == AND:
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return parts
+
+
+async def _serve(wanted: Sequence[tuple[argparse.Namespace, Lab]], password: str) -> None:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, ended.set)
-    with tempfile.TemporaryDirectory(prefix="simulator-") as folder:
-        simulation = Simulation(password, Path(folder))
-        await simulation.start(options, lab)
-        for address in simulation.addresses:
-            print(f"address {address}")
-        print(f"fingerprint {simulation.certificate.fingerprint}")
-        print(f"certificate {simulation.certificate.certificate.resolve()}")
-        runner = None
-        if options.control_port is not None:
-            runner = web.AppRunner(ControlHandlers(simulation).application(), access_log=None)
-            await runner.setup()
-            await web.TCPSite(runner, ADDRESS, options.control_port).start()
-            print(f"control http://{ADDRESS}:{runner.addresses[0][1]}")
-        ticker = asyncio.create_task(_tick(simulation))
+    async with AsyncExitStack() as started:
+        simulations = [await _start(options, lab, password, started) for options, lab in wanted]
+        ticker = asyncio.create_task(_tick(simulations))
         print("ready", flush=True)
         await ended.wait()
         ticker.cancel()
-        await simulation.stop()
-        if runner is not None:
-            await runner.cleanup()
 
 
-async def _tick(simulation: Simulation) -> None:
+async def _start(options: argparse.Namespace, lab: Lab, password: str, started: AsyncExitStack) -> Simulation:
+    """Start one simulation, which ends with `started`, and print where it is."""
+    folder = started.enter_context(tempfile.TemporaryDirectory(prefix="simulator-"))
+    simulation = Simulation(password, Path(folder))
+    await simulation.start(options, lab)
+    started.push_async_callback(simulation.stop)
+    for address in simulation.addresses:
+        print(f"address {address}")
+    print(f"fingerprint {simulation.certificate.fingerprint}")
+    print(f"certificate {simulation.certificate.certificate.resolve()}")
+    if options.control_port is not None:
+        runner = web.AppRunner(ControlHandlers(simulation).application(), access_log=None)
+        await runner.setup()
+        started.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, ADDRESS, options.control_port).start()
+        print(f"control http://{ADDRESS}:{runner.addresses[0][1]}")
+    return simulation
+
+
+async def _tick(simulations: Sequence[Simulation]) -> None:
     """Advance the simulated time without requests, so that events are sent when they are due."""
     failing: set[str] = set()
     while True:
         await asyncio.sleep(TICK_SECONDS)
-        for number, falcon in enumerate(list(simulation.chassis)):
+        for number, falcon in enumerate([falcon for one in simulations for falcon in one.chassis]):
             try:
                 falcon.advance()
                 failing.discard(falcon.name)

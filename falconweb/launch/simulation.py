@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,48 +39,50 @@ class SimulatedChassis:
 def start_simulated(
     data: Path, count: int, hosts: Path, environment: Mapping[str, str], children: list[ChildProcess], *, demo: bool
 ) -> Callable[[], list[SimulatedChassis]]:
-    """Start up to two chassis; returns a function that waits until each responds.
+    """Start up to two chassis in one process, a child; returns a function that waits until each responds.
 
     That raises TimeoutError with the log's path where one does not. The trees of their hosts are in the folder `hosts`.
-    With `demo` some of their GPUs are detached. Each is appended to `children` as it starts, so that it is ended even
-    if another fails.
+    With `demo` some of their GPUs are detached.
     """
     password = stored_secret(data, "simulator_password")
     ports = _ports(data / PORTS_FILE, NAMES[:count])
-    started = []
-    for name in NAMES[:count]:
-        log = data / "logs" / f"{name}.log"
-        # The lines of this start follow the log's present end.
-        offset = log.stat().st_size if log.exists() else 0
-        port, control = ports[name]
-        child = ChildProcess(
-            name,
-            [
-                sys.executable, "-m", "simulator", "--chassis", name,
-                "--port", str(port), "--control-port", str(control),
-                "--certificate-directory", str(data / "simulator" / name), "--hosts-root", str(hosts),
-                *(("--lab", str(DEMO_LAB)) if demo else ()),
-            ],
-            environment={**environment, "SIMULATOR_PASSWORD": password, "PYTHONUNBUFFERED": "1"},
-            log=log,
-        )  # fmt: skip
-        child.start()
-        children.append(child)
-        started.append((name, child, offset))
-    return lambda: [_ready(name, child, offset, password) for name, child, offset in started]
+    if not ports:
+        return list
+    log = data / "logs" / "simulator.log"
+    # The lines of this start follow the log's present end.
+    offset = log.stat().st_size if log.exists() else 0
+    options: list[str] = []
+    for name, (port, control) in ports.items():
+        options += [
+            *(("and",) if options else ()), "--chassis", name, "--port", str(port), "--control-port", str(control),
+            "--certificate-directory", str(data / "simulator" / name), "--hosts-root", str(hosts),
+            *(("--lab", str(DEMO_LAB)) if demo else ()),
+        ]  # fmt: skip
+    child = ChildProcess(
+        "simulator",
+        [sys.executable, "-m", "simulator", *options],
+        environment={**environment, "SIMULATOR_PASSWORD": password, "PYTHONUNBUFFERED": "1"},
+        log=log,
+    )
+    child.start()
+    children.append(child)
+    return lambda: _ready(child, offset, list(ports), password)
 
 
-def _ready(name: str, child: ChildProcess, offset: int, password: str) -> SimulatedChassis:
-    def ready() -> SimulatedChassis | None:
+def _ready(child: ChildProcess, offset: int, names: Sequence[str], password: str) -> list[SimulatedChassis]:
+    def ready() -> list[SimulatedChassis] | None:
         with child.log.open() as file:
             file.seek(offset)
-            output = dict(line.partition(" ")[::2] for line in file.read().splitlines())
-        return SimulatedChassis(name, output["address"], output["fingerprint"], password) if "ready" in output else None
+            lines = [line.partition(" ")[::2] for line in file.read().splitlines()]
+        addresses, prints = ([value for key, value in lines if key == name] for name in ("address", "fingerprint"))
+        if ("ready", "") not in lines:
+            return None
+        return [SimulatedChassis(*own, password) for own in zip(names, addresses, prints, strict=True)]
 
     try:
         return wait_until_ready(child, ready, START_SECONDS)
     except TimeoutError as error:
-        raise TimeoutError(f"The simulated chassis {error}") from None
+        raise TimeoutError(f"The {error}") from None
 
 
 def simulated_addresses(data: Path) -> set[str]:
