@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if arguments:
             return _look()
-        settings = Settings.from_environment()
+        settings = Settings.of_process()
         # Importing Celery takes half a second: an invalid setting is reported before.
         from agent.application import run
 

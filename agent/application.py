@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from socket import gethostname
 from typing import Any, get_args
 
@@ -69,53 +71,66 @@ def application(settings: Settings) -> Celery:
     return app
 
 
-def run(settings: Settings) -> None:
-    """Work until the process is terminated; raises JournalError where the journal cannot be written."""
-    journal = Journal(settings.state)
+def run(hosts: Sequence[Settings]) -> None:
+    """Work until the process is terminated; raises JournalError where a journal cannot be written.
+
+    Of several hosts each has its own journal, key and queue; the broker is that of the first.
+    """
     # msgspec inspects the structs before several threads use them.
     prepare_structs()
-    machine = Machine(settings.root, read_seconds=settings.read_seconds, step_seconds=settings.step_seconds)
-    app = application(settings)
-    outbox = AgentOutbox(app, settings.site_queue, journal)
-    handler = CommandHandler(settings, machine, journal, outbox, RunManager(settings, machine))
-    for request in get_args(Request):
-        _register(app, task_name(request), handler)
+    app = application(hosts[0])
+    with ExitStack() as started:
+        handlers = {queue_name(settings.host): _start_handler(settings, app, started) for settings in hosts}
+        for request in get_args(Request):
+            _register(app, task_name(request), handlers)
 
-    def ready(**_: Any) -> None:
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
+        def ready(**_: Any) -> None:
+            sys.stdout.write("ready\n")
+            sys.stdout.flush()
 
-    def ending(**_: Any) -> None:
-        handler.ending.set()
+        def ending(**_: Any) -> None:
+            for handler in handlers.values():
+                handler.ending.set()
 
-    for noisy in ("celery.worker.strategy", "celery.app.trace"):
-        # Celery's two lines per command say less than ours.
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    worker_ready.connect(ready, weak=False)
-    worker_shutting_down.connect(ending, weak=False)
-    outbox.start()
-    handler.start()
-    try:
+        for noisy in ("celery.worker.strategy", "celery.app.trace"):
+            # Celery's two lines per command say less than ours.
+            logging.getLogger(noisy).setLevel(logging.WARNING)
+        worker_ready.connect(ready, weak=False)
+        worker_shutting_down.connect(ending, weak=False)
         # As `worker_main` does, but without Celery's command line, whose imports take half as long as all others.
         app.Worker(
-            hostname=f"agent-{digest(settings.host)[:8]}@{gethostname()}",
+            hostname=f"agent-{digest(hosts[0].host)[:8]}@{gethostname()}",
             pool="threads",
-            concurrency=CONCURRENCY,
-            queues=[queue_name(settings.host)],
+            concurrency=CONCURRENCY * len(hosts),
+            queues=list(handlers),
             without_gossip=True,
             without_mingle=True,
             without_heartbeat=True,
             loglevel=logging.INFO,
         ).start()
-    finally:
-        handler.ending.set()
-        outbox.end(OUTBOX_SECONDS)
-        machine.close()
-        journal.close()
 
 
-def _register(app: Celery, name: str, handler: CommandHandler) -> None:
-    def handle(text: object = None, *_: object, **__: object) -> None:
-        handler.handle(name, text)
+def _start_handler(settings: Settings, app: Celery, started: ExitStack) -> CommandHandler:
+    """Start what carries out the commands of one host; it ends with `started`."""
+    journal = Journal(settings.state)
+    started.callback(journal.close)
+    machine = Machine(settings.root, read_seconds=settings.read_seconds, step_seconds=settings.step_seconds)
+    started.callback(machine.close)
+    outbox = AgentOutbox(app, settings.site_queue, journal)
+    handler = CommandHandler(settings, machine, journal, outbox, RunManager(settings, machine))
+    outbox.start()
+    started.callback(outbox.end, OUTBOX_SECONDS)
+    handler.start()
+    started.callback(handler.ending.set)
+    return handler
 
-    app.task(name=name)(handle)
+
+def _register(app: Celery, name: str, handlers: Mapping[str, CommandHandler]) -> None:
+    first = next(iter(handlers.values()))
+
+    def handle(task: Any, /, text: object = None, *_: object, **__: object) -> None:
+        # What says that it is another host's is refused by its signature.
+        queue = str((task.request.delivery_info or {}).get("routing_key"))
+        handlers.get(queue, first).handle(name, text)
+
+    app.task(name=name, bind=True)(handle)

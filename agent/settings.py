@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from agent.sysfs import read_text
 from hostwire.signing import REPORT_SECONDS, WireError, decode_key, reply_queue_name
 
@@ -67,6 +69,18 @@ class Settings:
             log_mib=_number(source, "AGENT_LOG_MIB", cls.log_mib, least=0.01, most=1024),
             parent=int(_number(source, "AGENT_PARENT", cls.parent, least=0, most=2**31)),
         )
+
+    @classmethod
+    def of_process(cls) -> list[Settings]:
+        """Read the settings of each host of this process: AGENT_ALSO has the variables of further ones, as JSON.
+
+        Raises SettingsError with the variable's name.
+        """
+        try:
+            also = msgspec.json.decode(os.environ.get("AGENT_ALSO") or "[]", type=list[dict[str, str]])
+        except msgspec.DecodeError as error:
+            raise SettingsError(f"AGENT_ALSO cannot be read: {error}.") from error
+        return [cls.from_environment({**os.environ, **own}) for own in ({}, *also)]
 
     @property
     def simulated(self) -> bool:

@@ -38,7 +38,7 @@ from falconweb.launch.processes import (
 )
 from falconweb.launch.simulation import (
     PORTS_FILE,
-    agent_account,
+    agents_account,
     hosts_root,
     inject_demo_fault,
     simulated_hosts,
@@ -149,8 +149,9 @@ def _start(
     for number, name in enumerate(_numbered("worker", config.workers), 1):
         start(name, partial(celery.start, worker_arguments(number, log=config.log)))
     start("beat", schedule)
-    addresses = {host.name: agent_account(environment["REDIS_URL"], host, config.data, broker) for host in hosts}
-    start_agents(config.data, hosts, addresses, outside, children, hang_seconds=config.hang_seconds)
+    if hosts:
+        account = agents_account(environment["REDIS_URL"], hosts, config.data, broker)
+        start_agents(config.data, hosts, account, outside, children, hang_seconds=config.hang_seconds)
     if is_first_demo:
         fill = partial(execute_from_command_line, ["manage.py", "demo"])
         filling = ChildProcess("demo", fill, environment=environment, log=logs / "demo.log", once=True)

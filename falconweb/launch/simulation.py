@@ -180,32 +180,31 @@ AGENT_RIGHTS = (
 )
 
 
-def agent_account(url: str, host: SimulatedHost, data: Path, broker: ChildProcess | None) -> str:
-    """Create the account of the agent of a host, and return its address; raises BrokerError."""
-    rights = AGENT_RIGHTS.replace("QUEUE", queue_name(host.identity))
-    return account_add(url, f"agent-{host.name}", stored_secret(data, f"agent_{host.name}_broker"), rights, broker)
+def agents_account(url: str, hosts: Sequence[SimulatedHost], data: Path, broker: ChildProcess | None) -> str:
+    """Create the account of the agents of these hosts, and return its address; raises BrokerError."""
+    rights = " ".join(AGENT_RIGHTS.replace("QUEUE", queue_name(host.identity)) for host in hosts)
+    return account_add(url, "agents", stored_secret(data, "agents_broker"), rights, broker)
 
 
 def start_agents(
     data: Path,
-    hosts: list[SimulatedHost],
-    addresses: Mapping[str, str],
+    hosts: Sequence[SimulatedHost],
+    broker: str,
     environment: Mapping[str, str],
     children: list[ChildProcess],
     *,
     hang_seconds: float = 0.0,
 ) -> None:
-    """Start the agent of each host, without waiting for them; `addresses` are those of the broker, by host."""
-    for host in hosts:
-        agent = agent_environment(host, addresses[host.name], data / "simulator" / "agents" / host.name)
-        child = ChildProcess(
-            f"agent-{host.name}",
-            [sys.executable, "-m", "agent"],
-            environment={**environment, **agent},
-            log=data / "logs" / f"agent-{host.name}.log",
-            # A terminated agent would wait for the broker, which is ending too; its journal tolerates a kill.
-            orphaned=signal.SIGKILL,
-            hang_seconds=hang_seconds,
-        )
-        child.start()
-        children.append(child)
+    """Start the agents of hosts, in one process, without waiting for it; `broker` is the address of their account."""
+    first, *others = (agent_environment(host, broker, data / "simulator" / "agents" / host.name) for host in hosts)
+    child = ChildProcess(
+        "agent",
+        [sys.executable, "-m", "agent"],
+        environment={**environment, **first, "AGENT_ALSO": json.dumps(others)},
+        log=data / "logs" / "agent.log",
+        # A terminated agent would wait for the broker, which is ending too; its journal tolerates a kill.
+        orphaned=signal.SIGKILL,
+        hang_seconds=hang_seconds,
+    )
+    child.start()
+    children.append(child)

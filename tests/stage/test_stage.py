@@ -79,7 +79,7 @@ def test_each_simulated_host_has_an_agent_that_takes_commands(stage: Stage) -> N
     hosts = {folder.name for folder in (data / "simulator/hosts").iterdir()}
     assert hosts == {"node-a", "node-b", "node-c"}
     for host in hosts:
-        log = data / f"logs/agent-{host}.log"
+        log = data / "logs/agent.log"
         wait_for(lambda log=log: "ready\n" in log.read_text(), f"the agent of {host} did not get ready")  # type: ignore[misc]
         assert "Traceback" not in log.read_text()
         # What it reads is the tree of its own host.
