@@ -52,6 +52,7 @@ class WalkTurns:
         self._pool = POOL_BYTES if pool is None else pool  # bytes
         self._walking = {False: asyncio.Semaphore(QUICK_WALKS), True: asyncio.Semaphore(HEAVY_WALKS)}
         self._storing = {False: asyncio.Semaphore(QUICK_WALKS), True: asyncio.Semaphore(1)}
+        self.waiting = 0  # walks of BMCs that answer quickly that wait for a turn
         self._shares: WeakKeyDictionary[MemoryShare, int] = WeakKeyDictionary()
 
     @asynccontextmanager
@@ -59,9 +60,12 @@ class WalkTurns:
         """Wait for a turn of a walk, and yield its length, s; its place is free after that, even if in use."""
         lane = self._walking[pace.is_heavy]
         pace.waits = lane.locked()
+        waits_for_a_place = pace.waits and not pace.is_heavy
+        self.waiting += waits_for_a_place
         try:
             await lane.acquire()
         finally:
+            self.waiting -= waits_for_a_place
             pace.waits = False
         held = [lane]
 

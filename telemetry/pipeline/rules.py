@@ -191,6 +191,12 @@ def _process_findings(process: PublishingProcess, now: datetime) -> Iterator[Fin
             _("The database does not accept them; they are kept in memory, which is limited."),
             _("Free space on the disk, or check why the database is slow or unreachable."),
         )  # fmt: skip
+    if period := process.gauges.get("stretched_period_seconds", 0.0):
+        yield Finding(
+            HealthLevel.WARNING, _("{name} reads each chassis every {seconds:.0f} s", name=name, seconds=period),
+            _("It does not bear the period that is set: it reads all of its chassis more rarely, evenly."),
+            _(BUSY_ADVICE),
+        )  # fmt: skip
     lag = process.gauges.get("loop_lag_seconds", 0.0)
     if lag > LAG_SECONDS:
         yield Finding(

@@ -46,6 +46,10 @@ PROCESS_GAUGES = {
     "open_files": ("falconweb_process_open_files", "Open files and sockets."),
     "sockets_open": ("falconweb_process_sockets", "Live sockets of browsers."),
     "sockets_slow": ("falconweb_process_sockets_slow", "Live sockets that accept nothing at the moment."),
+    "stretched_period_seconds": (
+        "falconweb_process_stretched_period_seconds",
+        "Period at which a worker reads its chassis that does not bear the one that is set; 0 for one that does.",
+    ),
     "store_lag_seconds": ("falconweb_process_store_lag_seconds", "Age of the readings that wait longest to be stored."),
     "store_queue": ("falconweb_process_store_queue", "Chunks of readings that wait to be stored."),
 }

@@ -16,7 +16,6 @@ from typing import Any
 
 import redis
 import redis.asyncio
-from django.conf import settings
 from django.db import DatabaseError
 
 from accounts.audit.context import add_log_context
@@ -38,6 +37,7 @@ from telemetry.live.catalogue import ReadingContext, ReadingSubscriber, Sample, 
 from telemetry.live.frames import Frame, FrameOutbox, FrameUpdate, set_catalogue
 from telemetry.polling.event_listener import EventListener
 from telemetry.polling.mirror import InventoryMirror, UnitTracker, wait_for_event
+from telemetry.polling.pace import ReadingPace
 from telemetry.store.recorder import ReadingRecorder
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class PollerContext:
     """Context shared by the pollers of one worker.
 
     `is_claimed` returns whether the worker's claim on a chassis is valid now, `phase` the offset (s) of a chassis'
-    beats from the full second; `turns` those of its walks.
+    beats from the full second; `turns` those of its walks, `pace` that of its readings.
     """
 
     bus: redis.asyncio.Redis
@@ -58,6 +58,7 @@ class PollerContext:
     is_claimed: Callable[[int], bool]
     phase: Callable[[int], float]
     turns: WalkTurns
+    pace: ReadingPace
 
 
 class ChassisPoller:
@@ -173,7 +174,7 @@ class ChassisPoller:
         revision = await set_catalogue(self._context.bus, self._pk, catalogue.entries)
         self._subscribers.begin(ReadingContext(self._pk, catalogue, inventory, mirror.owners))
         self._units.begin(plan.series)
-        period = max(plan.period, settings.CONFIG.reading_period)
+        period = max(plan.period, self._context.pace.period)
         self._beats.plan(period)
         while not mirroring.done():
             phase, begun = self._context.phase(self._pk), time.time()
@@ -197,8 +198,9 @@ class ChassisPoller:
                 else:
                     self._subscribers.take(sample)
                 self.is_reading = True
-                if (learned := max(plan.period, settings.CONFIG.reading_period)) != period:
-                    logger.info("chassis %s is read every %g s from now on", self._pk, learned)
+                if (learned := max(plan.period, self._context.pace.period)) != period:
+                    if learned == plan.period:
+                        logger.info("chassis %s is read every %g s from now on", self._pk, learned)
                     period = learned
                     self._beats.plan(period)
                     number = math.floor((begun - phase) / period + EARLY_SHARE)

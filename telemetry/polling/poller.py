@@ -31,6 +31,7 @@ from telemetry.polling.chassis_poller import ChassisPoller, PollerContext, cance
 from telemetry.polling.claims import ChassisClaims, ClaimShare
 from telemetry.polling.event_listener import STREAM_PAUSE
 from telemetry.polling.mirror import wait_for_event
+from telemetry.polling.pace import ReadingPace
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,8 @@ STOP_SECONDS = 3.0
 CANCEL_SECONDS = 5.0  # interval of cancelling a poller that has not ended yet
 SWITCH_SECONDS = 0.0005
 # Chassis of one worker are polled one after the other rather than all at the full second: at this distance, s, and all
-# within MAX_PHASE, so that each frame is published before its second ends.
+# within MAX_PHASE, so that each frame is published before its second ends. A worker that reads them less often than it
+# should is busy: they are spread over all of the period.
 STAGGER_SECONDS = 0.0015
 MAX_PHASE = 0.5
 # The fractional parts of its multiples are evenly distributed for any number of them.
@@ -108,6 +110,7 @@ class Poller:
         self._claims = ChassisClaims(client, self.name)
         # Claims have their own thread: a slow database write of one chassis must not let all claims expire.
         self._claim_thread = ThreadPoolExecutor(1, "claims")
+        self._pace: ReadingPace
         self._rows: dict[int, ChassisKey] = {}
         self._tasks: dict[ChassisKey, asyncio.Task[None]] = {}
         self._pollers: dict[int, ChassisPoller] = {}
@@ -128,9 +131,10 @@ class Poller:
         bus = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=5.0)
         outbox = FrameOutbox(bus, self.name)
         turns = WalkTurns(round(settings.CONFIG.inventory_memory * 2**20))
-        context = PollerContext(bus, outbox, self._claims.is_claimed, self._phase, turns)
+        self._pace = ReadingPace(turns, lambda: len(self._tasks))
+        context = PollerContext(bus, outbox, self._claims.is_claimed, self._phase, turns, self._pace)
         # Neither waits for the other: a slow database delays claims, and is no hang of the loop.
-        beside = asyncio.create_task(self._listen_for_refreshes()), asyncio.create_task(_beat())
+        beside = [asyncio.create_task(one) for one in (self._listen_for_refreshes(), _beat(), self._pace.watch())]
         try:
             while not self._stopped.is_set():
                 await self._renew(context)
@@ -144,7 +148,8 @@ class Poller:
             await bus.aclose()
 
     def _phase(self, chassis: int) -> float:
-        return chassis * GOLDEN_RATIO % 1.0 * min(MAX_PHASE, STAGGER_SECONDS * (len(self._tasks) - 1))
+        spread = min(MAX_PHASE, STAGGER_SECONDS * (len(self._tasks) - 1))
+        return chassis * GOLDEN_RATIO % 1.0 * (self._pace.period if self._pace.is_stretched else spread)
 
     async def _listen_for_refreshes(self) -> None:
         """Refresh a chassis immediately when its operation has ended."""

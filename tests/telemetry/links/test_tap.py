@@ -21,6 +21,7 @@ from telemetry.links.recorder import LinkRecorder
 from telemetry.links.watch import LinkWatch
 from telemetry.live.catalogue import ReadingContext, SeriesCatalogue
 from telemetry.polling.chassis_poller import ChassisPoller, PollerContext
+from telemetry.polling.pace import ReadingPace
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -151,7 +152,10 @@ def test_who_is_told_to_end_before_his_first_step_leaves_nothing_watched(
     monkeypatch.setattr("telemetry.links.watch.process_recorder", lambda: own)
 
     async def told_to_end() -> None:
-        around = PollerContext(bus=AsyncMock(), outbox=AsyncMock(), is_claimed=bool, phase=float, turns=WalkTurns())
+        turns = WalkTurns()
+        around = PollerContext(
+            AsyncMock(), AsyncMock(), is_claimed=bool, phase=float, turns=turns, pace=ReadingPace(turns, int)
+        )
         task = asyncio.create_task(ChassisPoller(1, around).run())
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -143,6 +143,10 @@ def test_chassis_stand_worst_first() -> None:
     ("of", "sizes", "waiting", "words"),
     [
         (pipeline(process(loop_lag_seconds=0.4), SCHEDULER), ROOMY, (), "WARNING Worker node:1 is 0.40 s behind"),
+        (
+            pipeline(process(stretched_period_seconds=4.0), SCHEDULER), ROOMY, (),
+            "WARNING Worker node:1 reads each chassis every 4 s",
+        ),
         (pipeline(process(loop_lag_seconds=2.0), SCHEDULER), ROOMY, (), "BAD Worker node:1 is 2.00 s behind"),
         (pipeline(queue=500), ROOMY, (), "WARNING 500 tasks wait"),
         (pipeline(redis_most=100), ROOMY, (), "BAD Redis is nearly full"),

@@ -31,6 +31,7 @@ from falconweb.testing.processes import SimulatorProcess
 from telemetry.live.frames import FrameOutbox
 from telemetry.polling import chassis_poller
 from telemetry.polling.chassis_poller import ChassisPoller, PollerContext, cancel_and_wait
+from telemetry.polling.pace import ReadingPace
 from tests.bmc.nonsense import NonsenseServer, Reply
 from tests.bmc.test_openbmc import bmcweb
 from tests.waiting import eventually_in_loop
@@ -51,7 +52,10 @@ def inventory_of(chassis: Chassis) -> Inventory:
 async def poll_through(chassis: Chassis, *stages: Callable[[], Any]) -> None:
     """Poll a chassis until each stage in turn has become true."""
     bus = redis.asyncio.Redis.from_url(settings.REDIS_URL)
-    context = PollerContext(bus, FrameOutbox(bus, "test"), lambda _: True, lambda _: 0.0, WalkTurns())
+    turns = WalkTurns()
+    context = PollerContext(
+        bus, FrameOutbox(bus, "test"), lambda _: True, lambda _: 0.0, turns, ReadingPace(turns, int)
+    )
     task = asyncio.create_task(ChassisPoller(chassis.pk, context).run())
     try:
         for stage in stages:

@@ -1,0 +1,91 @@
+"""The period at which a worker reads its chassis: the one that is set, or as much more as the worker needs to keep up.
+
+What a reading costs is measured by what it causes: how late the loop is. A worker that is late reads all its chassis
+half as often, evenly, in place of some on time and others late. Once it has been on time for a while it tries twice as
+often again, and waits ever longer before it does where that was too much. While walks wait for their turn, readings
+give way earlier: a chassis that was never walked has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import statistics
+from collections.abc import Callable
+
+from django.conf import settings
+
+from fabric.bmc.readings import MAX_PERIOD
+from fabric.bmc.walk_turns import WalkTurns
+from telemetry.instrumentation import metrics
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.5
+LOOKS = 8  # from whose median the loop is judged: one pause of the whole process is no load
+LATE_SECONDS = 0.2
+LATE_BESIDE_WALKS = 0.03
+EASY_SHARE = 0.3  # of the time from which it is late
+FEW_CHASSIS = 16  # up to so many are not what makes a worker late
+MIN_PATIENCE, MAX_PATIENCE = 4, 128  # judgements on time before readings are made more often
+
+
+class ReadingPace:
+    """The pace of all readings of one event loop, which takes `turns` for its walks and reads `count` chassis."""
+
+    def __init__(self, turns: WalkTurns, count: Callable[[], int]) -> None:
+        self._turns = turns
+        self._count = count
+        self._stretch = 1
+        self._on_time = 0
+        self._patience = MIN_PATIENCE
+        self._was_lowered = False
+        self._publish()
+
+    @property
+    def period(self) -> float:
+        """The least period of readings now, s."""
+        return max(settings.CONFIG.reading_period, min(settings.CONFIG.reading_period * self._stretch, MAX_PERIOD))
+
+    @property
+    def is_stretched(self) -> bool:
+        """Whether it is longer than the one that is set."""
+        return self._stretch > 1
+
+    async def watch(self) -> None:
+        """Judge the loop again and again, until cancelled."""
+        now = asyncio.get_running_loop().time
+        while True:
+            delays = []
+            for _ in range(LOOKS):
+                due = now() + LOOK_SECONDS
+                await asyncio.sleep(LOOK_SECONDS)
+                delays.append(now() - due)
+            self.judge(statistics.median(delays))
+
+    def judge(self, delay: float) -> None:
+        """Adapt to a loop that runs what is due after this delay, s."""
+        late = LATE_BESIDE_WALKS if self._turns.waiting else LATE_SECONDS
+        if delay > late and self._count() > FEW_CHASSIS:
+            self._on_time = 0
+            if self._was_lowered:
+                self._patience = min(self._patience * 2, MAX_PATIENCE)
+            if settings.CONFIG.reading_period * self._stretch < MAX_PERIOD:
+                self._set(self._stretch * 2)
+            self._was_lowered = False
+        elif delay > late * EASY_SHARE and self._count() > FEW_CHASSIS:
+            self._on_time = 0
+        elif self.is_stretched:
+            self._on_time += 1
+            if self._on_time >= self._patience:
+                self._on_time = 0
+                self._was_lowered = True
+                self._set(self._stretch // 2)
+
+    def _set(self, stretch: int) -> None:
+        self._stretch = stretch
+        logger.info("chassis are read every %g s from now on: that is what this worker bears", self.period)
+        self._publish()
+
+    def _publish(self) -> None:
+        metrics.set_gauge("stretched_period_seconds", self.period if self.is_stretched else 0.0)
