@@ -26,12 +26,12 @@ LOOKS = 8  # from whose median the loop is judged: one pause of the whole proces
 LATE_SECONDS = 0.2
 LATE_BESIDE_WALKS = 0.03
 EASY_SHARE = 0.3  # of the time from which it is late
-FEW_CHASSIS = 16  # up to so many are not what makes a worker late
+FEW_READINGS = 20  # of chassis, a second: no more of them are not what makes a worker late
 MIN_PATIENCE, MAX_PATIENCE = 4, 128  # judgements on time before readings are made more often
 
 
 class ReadingPace:
-    """The pace of all readings of one event loop, which takes `turns` for its walks and reads `count` chassis."""
+    """The pace of all readings of one event loop; `turns` are those of its walks, `count` returns how many it reads."""
 
     def __init__(self, turns: WalkTurns, count: Callable[[], int]) -> None:
         self._turns = turns
@@ -66,14 +66,14 @@ class ReadingPace:
     def judge(self, delay: float) -> None:
         """Adapt to a loop that runs what is due after this delay, s."""
         late = LATE_BESIDE_WALKS if self._turns.waiting else LATE_SECONDS
-        if delay > late and self._count() > FEW_CHASSIS:
+        if delay > late and self._count() > FEW_READINGS * self.period:
             self._on_time = 0
             if self._was_lowered:
                 self._patience = min(self._patience * 2, MAX_PATIENCE)
-            if settings.CONFIG.reading_period * self._stretch < MAX_PERIOD:
+            if self.period < MAX_PERIOD:
                 self._set(self._stretch * 2)
             self._was_lowered = False
-        elif delay > late * EASY_SHARE and self._count() > FEW_CHASSIS:
+        elif delay > late * EASY_SHARE and self._count() > FEW_READINGS:
             self._on_time = 0
         elif self.is_stretched:
             self._on_time += 1

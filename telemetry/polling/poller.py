@@ -131,7 +131,7 @@ class Poller:
         bus = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=5.0)
         outbox = FrameOutbox(bus, self.name)
         turns = WalkTurns(round(settings.CONFIG.inventory_memory * 2**20))
-        self._pace = ReadingPace(turns, lambda: len(self._tasks))
+        self._pace = ReadingPace(turns, lambda: sum(one.is_reading for one in self._pollers.values()))
         context = PollerContext(bus, outbox, self._claims.is_claimed, self._phase, turns, self._pace)
         # Neither waits for the other: a slow database delays claims, and is no hang of the loop.
         beside = [asyncio.create_task(one) for one in (self._listen_for_refreshes(), _beat(), self._pace.watch())]

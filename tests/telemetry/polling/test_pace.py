@@ -10,7 +10,7 @@ EASY = 0.001  # s
 
 @pytest.fixture
 def pace() -> ReadingPace:
-    return ReadingPace(WalkTurns(), lambda: 500)
+    return ReadingPace(WalkTurns(), lambda: 5000)
 
 
 def test_a_late_worker_reads_half_as_often_until_it_is_on_time(pace: ReadingPace) -> None:
@@ -50,7 +50,9 @@ def test_readings_give_way_to_walks_that_wait(pace: ReadingPace) -> None:
     assert pace.period == 2.0
 
 
-def test_a_few_chassis_are_not_what_makes_a_worker_late() -> None:
-    pace = ReadingPace(WalkTurns(), lambda: 2)
-    pace.judge(5.0)
-    assert pace.period == 1.0
+@pytest.mark.parametrize(("chassis", "period"), [(2, 1.0), (20, 1.0), (75, 4.0)])
+def test_a_few_readings_are_not_what_makes_a_worker_late(chassis: int, period: float) -> None:
+    pace = ReadingPace(WalkTurns(), lambda: chassis)
+    for _ in range(20):
+        pace.judge(5.0)
+    assert pace.period == period
