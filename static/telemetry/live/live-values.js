@@ -1,6 +1,6 @@
 // Shows readings on a page, in the topology and in tables of live values, and how fresh they are.
 
-import { element } from "../../site/dom.js";
+import { element, setAttribute, setText } from "../../site/dom.js";
 import { formatPercent, formatValue } from "../../site/format.js";
 import { _ } from "../../site/language.js";
 import { SIGNS, worstSeverity } from "../../site/notices.js";
@@ -18,12 +18,19 @@ const icons = icon
   ? { "": icon.getAttribute("href"), Warning: icon.dataset.warning, Critical: icon.dataset.bad }
   : null;
 
-document.addEventListener("falconweb:frame", ({ detail }) => show(detail));
-// Refreshed parts show their values immediately, not at the next frame.
-document.addEventListener("falconweb:refreshed", () => {
+document.addEventListener("falconweb:frame", ({ detail }) => {
+  if (!document.hidden) show(detail);
+});
+// Refreshed parts, and tabs that become visible, show their values immediately, not at the next frame.
+document.addEventListener("falconweb:refreshed", showNewest);
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) showNewest();
+});
+
+function showNewest() {
   for (const frame of shownChassis().map(newestFrame)) if (frame) show(frame);
   showFreshness();
-});
+}
 
 function show(frame) {
   for (const section of document.querySelectorAll(`[data-chassis="${frame.chassis}"]`)) {
@@ -44,8 +51,7 @@ function showTopology(section, frame) {
   for (const node of section.querySelectorAll("[data-link]")) {
     const load = busierLoad(frame, node.dataset.link);
     const words = Number.isFinite(load) ? _("link {load}", { load: formatPercent(load) }) : "";
-    const text = node.querySelector("[data-load-words]");
-    if (text.textContent !== words) text.textContent = words;
+    setText(node.querySelector("[data-load-words]"), words);
   }
   if (!section.classList.contains("stale")) labelLoads(section, frame);
   for (const text of section.querySelectorAll("[data-reading]")) {
@@ -58,26 +64,26 @@ function showTopology(section, frame) {
       Number.isFinite(heat) ? `${heat.toFixed(0)} °C` : "",
     ];
     // The sign takes the place of the dot: there is no room for both.
-    text.textContent = words.filter(Boolean).join(hot ? ` ${SIGNS[hot.severity]} ` : " · ");
+    setText(text, words.filter(Boolean).join(hot ? ` ${SIGNS[hot.severity]} ` : " · "));
     setLevel(text, hot);
     const meter = section.querySelector(`[data-meter="${text.dataset.reading}"]`);
-    meter?.setAttribute("width", load > 0 ? Math.round((Math.min(load, 100) / 100) * METER_WIDTH) : 0);
+    const width = load > 0 ? Math.round((Math.min(load, 100) / 100) * METER_WIDTH) : 0;
+    if (meter) setAttribute(meter, "width", String(width));
   }
   for (const text of section.querySelectorAll("[data-fan]")) {
     const isOfFan = (one) => one.quantity.startsWith("fan_") && one.label === text.dataset.fan;
     const series = frame.series.find(isOfFan);
-    text.textContent = series ? formatValue(frame.value(series.key), series.unit) : "";
+    setText(text, series ? formatValue(frame.value(series.key), series.unit) : "");
   }
   for (const cell of section.querySelectorAll("[data-live]")) {
     const series = frame.series.find((one) => one.key === cell.dataset.live);
-    if (series) cell.textContent = formatValue(frame.value(series.key), series.unit);
+    if (series) setText(cell, formatValue(frame.value(series.key), series.unit));
   }
 }
 
 /** Mark an element that shows a value beyond a limit (null: beyond none). */
 function setLevel(node, limit) {
-  if (limit) node.dataset.level = limit.severity.toLowerCase();
-  else delete node.dataset.level;
+  setAttribute(node, "data-level", limit ? limit.severity.toLowerCase() : null);
 }
 
 /** Put the load of each link into the accessible name of its device and host port; without a frame take it out. */
@@ -121,7 +127,7 @@ function showLists(section, frame) {
       const cell = list.children[place].lastChild;
       if (row.series.length > 1) {
         const { words, limit } = rangeOf(row, frame.value, (key) => limitsOf(frame.chassis, key));
-        cell.textContent = (limit ? `${SIGNS[limit.severity]} ` : "") + words;
+        setText(cell, (limit ? `${SIGNS[limit.severity]} ` : "") + words);
         setLevel(cell, limit);
         continue;
       }
@@ -130,7 +136,7 @@ function showLists(section, frame) {
       const value = frame.value(one.key);
       const limit = exceededLimit(value, limits);
       const sign = limit ? `${SIGNS[limit.severity]} ` : "";
-      cell.textContent = sign + formatValue(value, one.unit) + limitWords(value, limits);
+      setText(cell, sign + formatValue(value, one.unit) + limitWords(value, limits));
       setLevel(cell, limit);
     }
   }
@@ -178,14 +184,14 @@ function showFreshness() {
       if (isOld && !section.classList.contains("stale")) labelLoads(section, null);
       section.classList.toggle("stale", isOld);
       const lastSeen = section.querySelector("[data-last-seen]");
-      if (lastSeen) lastSeen.textContent = isOld ? _("▲ Last seen {time}", { time: formatAge(age) }) : "";
+      if (lastSeen) setText(lastSeen, isOld ? _("▲ Last seen {time}", { time: formatAge(age) }) : "");
       const pace = section.querySelector("[data-pace]");
-      if (pace) pace.textContent = paceWords(period);
+      if (pace) setText(pace, paceWords(period));
       for (const button of section.querySelectorAll("[data-needs-live]")) {
         const reason = whyNotCompose(chassis);
         button.disabled = reason !== "";
         const place = button.form?.querySelector("[data-reason]");
-        if (place) place.textContent = reason;
+        if (place) setText(place, reason);
       }
     }
   }
