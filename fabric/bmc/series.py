@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -53,7 +54,8 @@ class ReadingSeries(msgspec.Struct, frozen=True, kw_only=True):
     zero: float = 0.0
 
 
-class ChassisReading(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class ChassisReading:
     """One poll, as the BMC reports it: `values[i]` belongs to the plan's `series[i]`; NaN where the BMC gave none."""
 
     at: float  # Unix time at which the answer arrived, s

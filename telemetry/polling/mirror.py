@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import msgspec
@@ -323,4 +323,4 @@ class UnitTracker:
         values = np.array(reading.values, dtype=np.float64)
         values[places] = math.nan
         metrics.increment("readings_in_doubt", len(places), chassis=self._chassis)
-        return msgspec.structs.replace(reading, values=values)
+        return replace(reading, values=values)
