@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import cached_property, lru_cache
 from typing import Any
 
-from django.core.cache.backends.redis import RedisCache
+import redis
+from django.core.cache.backends.redis import RedisCache, RedisCacheClient
 from redis.exceptions import ResponseError
 
 logger = logging.getLogger(__name__)
@@ -22,12 +24,29 @@ class JsonSerializer:
         return json.loads(data)
 
 
+class SharedClient(RedisCacheClient):
+    """A client that keeps its client of Redis: Django makes one for each call, which takes longer than the call."""
+
+    def get_client(self, key: Any = None, *, write: bool = False) -> redis.Redis:
+        return self._redis
+
+    @cached_property
+    def _redis(self) -> redis.Redis:
+        return redis.Redis(connection_pool=self._get_connection_pool(write=True))  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=4)
+def _shared_client(server: str, options: tuple[tuple[str, Any], ...]) -> SharedClient:
+    """Return the client of a process: Django has one a thread, and each request is a thread of its own."""
+    return SharedClient([server], serializer=JsonSerializer, **dict(options))  # type: ignore[arg-type]  # of a module alone
+
+
 class JsonCache(RedisCache):
     """Django's cache in Redis without pickle. A malformed value is logged, deleted and not there."""
 
     def __init__(self, server: str, params: dict[str, Any]) -> None:
-        options = {**params.get("OPTIONS", {}), "serializer": JsonSerializer}
-        super().__init__(server, {**params, "OPTIONS": options})
+        super().__init__(server, params)
+        self._cache = _shared_client(server, tuple(params.get("OPTIONS", {}).items()))
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -223,7 +223,7 @@ class Telemetry(APIView):
     def get(self, request: Request) -> HttpResponse:
         """Show metrics of subjects over a range; at the requested resolution."""
         stats = _stats(request)
-        return HttpResponse(history_json(_history(request), stats), content_type="application/json")
+        return HttpResponse(history_json(_history(request, stats), stats), content_type="application/json")
 
 
 class TelemetryTable(APIView):
@@ -232,7 +232,8 @@ class TelemetryTable(APIView):
     )
     def get(self, request: Request) -> Download:
         """Download metrics of subjects as CSV: the same as a table, a row a bucket."""
-        stats, history = _stats(request), _history(request)
+        stats = _stats(request)
+        history = _history(request, stats)
         return _csv_download(history_csv(history, stats), "telemetry", history.span)
 
 
@@ -313,10 +314,10 @@ def _required_id(request: Request, kind: str) -> int:
     return pk
 
 
-def _history(request: Request) -> selectors.MetricHistory:
+def _history(request: Request, stats: Sequence[str]) -> selectors.MetricHistory:
     points = _points(request, selectors.DEFAULT_POINTS)
     return selectors.read_history(
-        person_of(request), _subjects(request), _metrics(request), _span(request), points=points
+        person_of(request), _subjects(request), _metrics(request), _span(request), points=points, band="low" in stats
     )
 
 

@@ -145,15 +145,22 @@ def parse_metrics(texts: Iterable[str]) -> list[Metric]:
 
 
 def read_history(
-    person: User, refs: Sequence[str], metrics: Sequence[Metric], span: TimeRange, *, points: int = DEFAULT_POINTS
+    person: User,
+    refs: Sequence[str],
+    metrics: Sequence[Metric],
+    span: TimeRange,
+    *,
+    points: int = DEFAULT_POINTS,
+    band: bool = True,
 ) -> MetricHistory:
     """Return each metric of each subject (see telemetry.history.subjects) in at most `points` buckets.
 
+    Without `band`, least and greatest values are not read: they are the mean.
     Raises NotFound for a subject that the person may not see, Invalid for too many lines or series.
     """
     subjects = visible_subjects(person, refs, span)
     lines, left_out = plan_lines(subjects, metrics, span)
-    step, at, gaps, filled = _fill_lines(lines, span, points)
+    step, at, gaps, filled = _fill_lines(lines, span, points, band=band)
     if not person.is_administrator:
         gaps = _visible_gaps(gaps, lines)
     return MetricHistory(span, step, at, filled, gaps, left_out)
@@ -253,16 +260,16 @@ def _series_line(subject: HistorySubject, span: TimeRange) -> HistoryLine | None
 
 
 def _fill_lines(
-    lines: Sequence[HistoryLine], span: TimeRange, points: int
+    lines: Sequence[HistoryLine], span: TimeRange, points: int, *, band: bool
 ) -> tuple[float, Floats, list[HistoryGap], list[HistoryLine]]:
     keys: dict[int, dict[str, None]] = defaultdict(dict)
     for line in lines:
         for part in line.parts:
             keys[part.chassis][part.key] = None
-    extracts = _extracts(keys, span, points)
+    extracts = _extracts(keys, span, points, band=band)
     if len({(one.step, len(one.at)) for one in extracts.values()}) > 1:
         # Buckets depend on the range and on the tiers that still have it, which changed between two of these reads.
-        extracts = _extracts(keys, span, points)
+        extracts = _extracts(keys, span, points, band=band)
     gaps = [
         HistoryGap(chassis, gap.since, gap.until, gap.reason)
         for chassis, extract in extracts.items()
@@ -295,9 +302,11 @@ def _visible_gaps(gaps: Sequence[HistoryGap], lines: Sequence[HistoryLine]) -> l
     ]
 
 
-def _extracts(keys: Mapping[int, Mapping[str, None]], span: TimeRange, points: int) -> dict[int, Extract]:
+def _extracts(
+    keys: Mapping[int, Mapping[str, None]], span: TimeRange, points: int, *, band: bool
+) -> dict[int, Extract]:
     return {
-        chassis: read_series(chassis, list(of_chassis), since=span.since, until=span.until, points=points)
+        chassis: read_series(chassis, list(of_chassis), since=span.since, until=span.until, points=points, band=band)
         for chassis, of_chassis in keys.items()
     }
 

@@ -223,25 +223,21 @@ def _elapsed(times: Integers, runs: NDArray[np.intp], later: NDArray[np.intp], e
     return np.where((runs[later] == runs[earlier]) & (elapsed > 0), elapsed, np.nan)
 
 
-def rollup_buckets(chunk: StoredChunk, requested: Sequence[SeriesIdentity]) -> tuple[Buckets, DecimalPlaces]:
-    """Return the buckets of series in a rollup's chunk, and their decimal places; raises DamagedError."""
+def rollup_buckets(chunk: StoredChunk, requested: Sequence[SeriesIdentity], *, band: bool) -> Buckets:
+    """Return the buckets of series in a rollup's chunk; raises DamagedError.
+
+    Without `band` their least and greatest values are not read: the sums take their place.
+    """
     columns = rollup_columns(chunk.catalogue)
     present = [place for place, one in enumerate(requested) if one in columns]
     reader = ChunkReader(chunk.data)
     try:
-        fields = reader.fields([columns[requested[place]] for place in present])
+        fields = reader.fields([columns[requested[place]] for place in present], (0, 1, 2, 3) if band else (2, 3))
     except IndexError as error:
-        raise DamagedError("A chunk has other columns than its catalogue.") from error
-    if len(fields) != 4:
-        raise DamagedError("A chunk of a rollup has other fields.")
-    low, high, total, count = (values for values, _ in fields)
-    buckets = Buckets(reader.times[0], low, high, total, count)
-    places = combine_places([decimal for _, decimal in fields[:3]])
-    if len(present) == len(requested):
-        return buckets, places
-    wide = np.zeros(len(requested), np.int8)
-    wide[present] = places
-    return buckets.spread(present, len(requested)), wide
+        raise DamagedError("A chunk has other columns or fields than its catalogue.") from error
+    *lowest, total, count = (values for values, _ in fields)
+    low, high = lowest or (total, total)
+    return Buckets(reader.times[0], low, high, total, count).spread(present, len(requested))
 
 
 class StoredChunk(NamedTuple):

@@ -148,20 +148,28 @@ class ChunkReader:
         except (struct.error, ValueError, ZeroDivisionError) as error:
             raise DamagedError(f"A chunk cannot be read: {error}.") from error
 
-    def fields(self, columns: Sequence[int] | NDArray[np.intp]) -> list[tuple[Values, Places]]:
-        """Return each field, f8[len(columns), rows], and the columns' decimals, -1 for none; raises DamagedError."""
+    def fields(
+        self, columns: Sequence[int] | NDArray[np.intp], numbers: Sequence[int] | None = None
+    ) -> list[tuple[Values, Places]]:
+        """Return fields, each f8[len(columns), rows], and the columns' decimals, -1 for none; raises DamagedError.
+
+        `numbers` are those of the fields, all of them by default.
+        """
         selected = np.asarray(columns, dtype=np.intp)
-        found = np.empty((len(selected), self._fields, self.rows))
-        places = np.empty((len(selected), self._fields), dtype=np.int8)
+        wanted = np.arange(self._fields) if numbers is None else np.asarray(numbers, dtype=np.intp)
+        if len(wanted) and wanted.max() >= self._fields:
+            raise IndexError("a chunk has no such field")
+        found = np.empty((len(wanted), len(selected), self.rows))
+        places = np.empty((len(wanted), len(selected)), dtype=np.int8)
         of_block = selected // self._width
         for number in sorted(set(of_block.tolist())):
             first = number * self._width
             here = np.flatnonzero(of_block == number)
-            rows = ((selected[here] - first)[:, None] * self._fields + np.arange(self._fields)).ravel()
-            numbers = self._block(number + 1, min(self._width, self.columns - first) * self._fields, rows)
-            found[here] = numbers.values().reshape(len(here), self._fields, self.rows)
-            places[here] = _places(numbers.kinds).reshape(len(here), self._fields)
-        return [(found[:, field], places[:, field]) for field in range(self._fields)]
+            rows = ((selected[here] - first) * self._fields + wanted[:, None]).ravel()
+            block = self._block(number + 1, min(self._width, self.columns - first) * self._fields, rows)
+            found[:, here] = block.values().reshape(len(wanted), len(here), self.rows)
+            places[:, here] = _places(block.kinds).reshape(len(wanted), len(here))
+        return list(zip(found, places, strict=True))
 
     def still(self) -> tuple[NDArray[np.bool_], Values, Places]:
         """Return which columns of a chunk of one field have one value in all rows, that value, and their decimals."""
@@ -291,23 +299,31 @@ class _IntegerColumns:
             bits = raw[at : at + size * int(holed.sum())].reshape(-1, size)[place]
             holes[which] = np.unpackbits(bits, axis=1, count=rows, bitorder="little")
             at += size * int(holed.sum())
+        widths_here = widths[selected]
         differ = packing[selected] & DIFFERENCES > 0
-        moving = np.flatnonzero((widths[selected] > 0) | differ)
-        taken = np.zeros((len(moving), rows, 8), np.uint8)
-        for width in sorted(set(widths.tolist()) - {0}):
-            of_width = widths == width
-            size = int(of_width.sum()) * rows * width
-            which, place = _positions_among(of_width, selected[moving])
-            planes = raw[at : at + size].reshape(width, -1, rows)
-            taken[which, :, :width] = planes[:, place].transpose(1, 2, 0)
-            at += size
+        moving = np.flatnonzero((widths_here > 0) | differ)
+        whole = np.zeros((len(moving), rows), np.int64)
+        for width, count in enumerate(np.bincount(widths).tolist()):
+            if not width or not count:
+                continue
+            which = np.flatnonzero(widths_here[moving] == width)
+            if len(which):
+                place = np.cumsum(widths == width)[selected[moving[which]]] - 1
+                planes = raw[at : at + count * rows * width].reshape(width, count, rows)
+                numbers = planes[width - 1, place].astype(np.int64)
+                for plane in planes[-2::-1]:
+                    numbers <<= 8
+                    numbers |= plane[place]
+                whole[which] = numbers
+            at += count * rows * width
         if at != len(raw):
             raise ValueError("its size does not fit")
-        whole = taken.view(np.int64)[:, :, 0]
         whole += least[moving][:, None]
-        differ = differ[moving]
-        whole[differ, 0] = first[moving][differ]
-        whole[differ] = np.cumsum(whole[differ], axis=1)
+        turns = np.flatnonzero(differ[moving])
+        if len(turns):
+            steps = whole[turns]
+            steps[:, 0] = first[moving[turns]]
+            whole[turns] = np.cumsum(steps, axis=1)
         return cls(rows, kinds[selected], least, moving, whole, holes)
 
     def numbers(self) -> Integers:

@@ -88,16 +88,19 @@ class RawReadings:
     values: NDArray[np.float64]
 
 
-def read_series(chassis: int, keys: Sequence[str], *, since: float, until: float, points: int) -> Extract:
+def read_series(
+    chassis: int, keys: Sequence[str], *, since: float, until: float, points: int, band: bool = True
+) -> Extract:
     """Return the series `keys` from `since` to `until` (Unix s) in at most `points` buckets of whole seconds.
 
     Keys are those of the live catalogue: byte counters are rates, error counters totals, and rates under key + '/rate'.
     A key that was never measured is left out. A key whose unit has changed is read in its newest unit; spans in an
-    earlier unit are reported as gaps. Raises Invalid for an empty range, and for too many values.
+    earlier unit are reported as gaps. Without `band`, least and greatest are not read: they are the mean. Raises
+    Invalid for an empty range, and for too many values.
     """
     _check(since, until, points, len(keys))
     grid = bucket_grid(since, until, points, now=time.time(), keep=settings.KEEP_SECONDS)
-    return _SeriesQuery(chassis, dict.fromkeys(keys), grid).extract()
+    return _SeriesQuery(chassis, dict.fromkeys(keys), grid, band).extract()
 
 
 def read_raw(chassis: int, keys: Sequence[str], *, since: float, until: float) -> Iterator[RawReadings]:
@@ -170,6 +173,7 @@ class _SeriesQuery:
     chassis: int
     keys: dict[str, None]
     grid: BucketGrid
+    band: bool
     parts: list[tuple[list[SeriesIdentity], Buckets]] = field(default_factory=list)
     entries: dict[SeriesIdentity, tuple[float, SeriesEntry]] = field(default_factory=dict)  # with its newest time
     gaps: list[ReadingGap] = field(default_factory=list)
@@ -230,7 +234,7 @@ class _SeriesQuery:
             if not requested:
                 continue
             try:
-                buckets, _ = chunks.rollup_buckets(row, requested)
+                buckets = chunks.rollup_buckets(row, requested, band=self.band)
             except DamagedError:
                 self._fall_back(tier, row, span)
                 continue
@@ -293,6 +297,8 @@ class _SeriesQuery:
         low, high, total, count = self._merge_parts(place)
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = total / count
+        if not self.band:
+            low = high = mean
         self._note_other_units(place)
         self.gaps += self._recorded_gaps()
         begin, step = self.grid.begin, self.grid.step

@@ -95,6 +95,10 @@ def test_each_resolution_tells_the_same_before_and_after_it_is_rolled_up(databas
         assert same(new.mean, old.mean)
         assert same(new.low, old.low)
         assert same(new.high, old.high)
+        asked_for = {"since": some.since, "until": some.since + span}
+        bare = selectors.read_series(some.chassis, KEYS, **asked_for, points=points, band=False)
+        for one, other in ((bare.mean, new.mean), (bare.low, new.mean), (bare.high, new.mean), (bare.count, new.count)):
+            assert np.array_equal(one, other, equal_nan=True)
 
 
 def test_rates_of_errors_and_bytes_start_anew_after_a_reset(feed: NewFeed) -> None:
