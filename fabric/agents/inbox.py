@@ -28,7 +28,8 @@ logger = logging.getLogger(__name__)
 MESSAGE_HANDLERS: Final[dict[str, Callable[[object], None]]] = {REPORT_TASK: report_store, ANSWER_TASK: answer_store}
 MAX_MESSAGE_BYTES: Final = 2 * MAX_BYTES  # of a message as it lies in the list, its envelope and base64 included
 AGENT_LIST_SECONDS: Final = 2.0  # between two queries of the hosts with an agent
-POLL_SECONDS: Final = 0.1  # between two messages of one host
+POLL_SECONDS: Final = 0.1  # between two rounds
+WAIT_SECONDS: Final = 1.0  # for a message, where no host has one
 MAX_QUEUED: Final = 200  # messages of one host: older ones are dropped
 RECONNECT_SECONDS: Final = 1.0  # between attempts to reach the broker or database
 STOP_SECONDS: Final = 3.0
@@ -81,7 +82,8 @@ class AgentInbox:
             try:
                 if self._is_agent_list_stale():
                     close_old_connections()
-                self.round()
+                if not self.round():
+                    self._wait()
             except (redis.RedisError, OSError, *DATABASE_UNAVAILABLE) as error:
                 logger.warning("messages of hosts cannot be read for now: %s", error)
                 close_old_connections()
@@ -91,8 +93,8 @@ class AgentInbox:
                 ended.wait(RECONNECT_SECONDS)
         close_old_connections()
 
-    def round(self) -> None:
-        """Take the oldest message of each host."""
+    def round(self) -> int:
+        """Take the oldest message of each host; returns how many hosts had one."""
         if self._is_agent_list_stale():
             agents = HostAgent.objects.values_list("host__identity", flat=True)
             self._names, self._looked_at = [reply_queue_name(one) for one in agents], time.monotonic()
@@ -102,13 +104,28 @@ class AgentInbox:
                 pipe.ltrim(name, 0, MAX_QUEUED - 1)
                 pipe.rpop(name)
             found = pipe.execute(raise_on_error=False)[1::2]
+        taken = 0
         for name, raw in zip(self._names, found, strict=True):
             if isinstance(raw, redis.ResponseError):
                 self._client.delete(name)  # it is no list
             elif isinstance(raw, Exception):
                 raise raw
             elif raw is not None:
+                taken += 1
                 self._take(name, raw)
+        return taken
+
+    def _wait(self) -> None:
+        """Wait for the next message of any host, and take it; for WAIT_SECONDS at most."""
+        if not self._names:
+            time.sleep(WAIT_SECONDS)
+            return
+        try:
+            found: Any = self._client.brpop(self._names, timeout=WAIT_SECONDS)
+        except redis.ResponseError:
+            return  # one is no list, as the next round finds
+        if found is not None:
+            self._take(found[0].decode(), found[1])
 
     def _is_agent_list_stale(self) -> bool:
         return time.monotonic() >= self._looked_at + AGENT_LIST_SECONDS

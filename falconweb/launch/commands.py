@@ -55,7 +55,7 @@ def worker_arguments(number: int = 1, *, log: str = "plain") -> list[str]:
     name = f"worker-{os.getpid()}" + (f"-{number}" if number > 1 else "")
     return [
         *(["--quiet"] if log == "json" else []), "worker", "--pool", "threads", "--concurrency", "32",
-        "--loglevel", "INFO", "--without-gossip", "--without-mingle", "--hostname", f"{name}@%h",
+        "--loglevel", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat", "--hostname", f"{name}@%h",
     ]  # fmt: skip
 
 
