@@ -270,18 +270,21 @@ async def watch(course: Course) -> None:
 
 
 async def work(course: Course, process: Process) -> None:
-    """Do what a worker does of operations, until the course is over."""
+    """Do what a worker does of operations, until the course is over; those that follow one another share a session."""
+    lane = services.OperationLane(process.name)
     while not course.over:
         try:
             due = await in_thread(runnable_operations)
             if not due:
+                await lane._end_session()
                 await asyncio.sleep(3.0)
                 continue
             claim = await in_thread(OperationClaim.take, course.chance.choice(due), process.name)
             if claim is None:
                 await asyncio.sleep(3.0)  # an older operation of the drawer is in front of it
             else:
-                await services._OperationRun(claim).run()
+                lane.claim = claim
+                await services._OperationRun(lane, claim).run()
         except OperationalError:
             await asyncio.sleep(1.0)
 
