@@ -6,9 +6,12 @@ import sys
 
 import django
 
+from falconweb.launch.processes import share_allocations
+
 
 def main(readings: str) -> None:
-    """Poll until the process is killed."""
+    """Poll until the process is killed, with one heap for all threads, as workers of a site have it."""
+    share_allocations()
     django.setup()
     from django.conf import settings
     from django.db import connections
