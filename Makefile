@@ -96,8 +96,8 @@ texts: $(VENV)/dev.stamp ## Read new texts for translators into locale/, and dro
 repro: $(VENV)/dev.stamp node_modules/dev.stamp ## Run the test of a fault that was found once (NAME=..., SEED=... where it has one); without a NAME, list them
 	@$(IN_MEMORY) $(PYTHON) -m tests.repro $(NAME) $(SEED:%=--seed=%)
 
-perf: $(VENV)/dev.stamp node_modules/dev.stamp $(CATALOGUES) ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one)
-	@$(PYTHON) -m perf $(ONLY)
+perf: $(VENV)/dev.stamp node_modules/dev.stamp $(CATALOGUES) ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one; SHORT=1 compares with perf/ratios.json, RECORD=1 renews that)
+	@$(PYTHON) -m perf $(ONLY) $(if $(SHORT)$(RECORD),--short) $(if $(RECORD),--record)
 
 # On a machine with a GPU, where PyTorch, transformers, msgspec, NumPy and Pillow are: the site is not needed. PYTHON=python3 there.
 gpu-results: ## Measure the five published workloads on this machine's GPU: records and a table in docs/results

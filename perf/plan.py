@@ -29,6 +29,7 @@ SLOTS = 8
 DEVICES = CHASSIS * 2 * SLOTS
 PLANS = 300
 DRAFTS = 40
+SHORT = {"PLANS": 60, "DRAFTS": 1}
 MAX_MS = 50.0
 # For alternating drawers: mode and host port (first or second) of each slot, before and after.
 CHANGES = (

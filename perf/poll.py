@@ -48,6 +48,7 @@ ROUNDS = 9
 POLLS = 50  # per chassis and round
 HOLDER = "perf"
 MAX_RATIO = 3.0
+SHORT = {"ROUNDS": 5, "POLLS": 25, "FLEET_CHASSIS": 0}
 
 Poll = Callable[[], Awaitable[None]]
 
@@ -59,7 +60,7 @@ def measure(log: Callable[[str], None]) -> list[PerfFigure]:
         addresses = [bmc_address(simulator, address) for address in simulator.addresses]
         log(f"{CHASSIS} chassis, {ROUNDS} rounds of {POLLS} polls each")
         figures = uvloop.run(_measure(addresses))
-    return figures + _measure_fleet(log)
+    return figures + (_measure_fleet(log) if FLEET_CHASSIS else [])
 
 
 async def _measure(addresses: list[BmcAddress]) -> list[PerfFigure]:
@@ -82,7 +83,7 @@ async def _measure(addresses: list[BmcAddress]) -> list[PerfFigure]:
             ours.append(await _as_the_site(bmc, plan, number, bus, outbox))
             bares.append(await _bare(stack, address, uri, series))
         site, bare = await _rounds(ours, bares)
-    what = f"a report of {size / 1000:.0f} kB, {series} series"
+    what = f"a report of {round(size, -4) // 1000} kB, {series} series"
     beside = "bare aiohttp and msgspec"
     return [
         PerfFigure(
