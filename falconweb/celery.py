@@ -9,12 +9,15 @@ from typing import Any
 from celery import Celery, bootsteps
 from celery.signals import worker_init, worker_ready
 
+from falconweb.launch.processes import return_memory
 from hostwire.heartbeat import BEAT_SECONDS, beat, pause
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "falconweb.settings")
 # `manage.py prepare` runs Django's checks before each start. They touch every model and address, whose memory each
 # process would have for itself then.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
+
+RETURN_SECONDS = 30.0
 
 application = Celery("falconweb")
 application.set_default()
@@ -27,16 +30,19 @@ class TaskLoopHeartbeat(bootsteps.StartStopStep):
     """Beats with the loop that takes tasks; pauses while the broker is away. Tasks run in other threads."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
-    _timer: Any = None
+    _timers: tuple[Any, ...] = ()
 
     def start(self, consumer: Any) -> None:
-        """Begin, at each connection to the broker."""
-        self._timer = consumer.timer.call_repeatedly(BEAT_SECONDS, beat, ("tasks",))
+        """Begin, at each connection to the broker; walks of chassis leave much that is given back now and then."""
+        self._timers = (
+            consumer.timer.call_repeatedly(BEAT_SECONDS, beat, ("tasks",)),
+            consumer.timer.call_repeatedly(RETURN_SECONDS, return_memory),
+        )
 
     def stop(self, consumer: Any) -> None:
         """Pause."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in self._timers:
+            timer.cancel()
         pause("tasks")
 
 

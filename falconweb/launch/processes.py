@@ -50,6 +50,13 @@ def share_allocations() -> None:
         library.mallopt(M_ARENA_MAX, 1)
 
 
+def return_memory() -> None:
+    """Give back to the system what is free within the heap of this process: the C library does so at its end only."""
+    library = ctypes.CDLL(None)
+    if sys.platform == "linux" and hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)
+
+
 def take_variable(name: str) -> str:
     """Return a variable of the environment ('' for none), and remove it, so that no child has it.
 
