@@ -11,10 +11,11 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from copy import copy
 from datetime import timedelta
 from typing import Any, Final, Self, TypeVar
 
-from django.db import transaction
+from django.db import close_old_connections, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
@@ -61,6 +62,7 @@ class OperationClaim:
         self.worker = worker
         self.lost = False  # another worker has claimed the operation: this one must not write again
         self._checked_at = 0.0
+        self._begin_announced: asyncio.Task[None] | None = None
         self._zone_uris: list[str] = []
 
     @classmethod
@@ -122,16 +124,20 @@ class OperationClaim:
         if not await run_in_thread(self._write, values):
             self.lost = True
             raise asyncio.CancelledError
+        if "started_at" in values:
+            # Beside the first requests to the BMC: an event takes as long to store as a step.
+            self._begin_announced = asyncio.create_task(asyncio.to_thread(_announce, copy(self.operation)))
 
     def _write(self, values: dict[str, Any]) -> bool:
         if self.held().update(steps=self.operation.steps, **values) != 1:
             return False
-        signal = operation_changed if "started_at" in values else operation_progressed
-        signal.send(Operation, operation=self.operation)
+        operation_progressed.send(Operation, operation=self.operation)
         return True
 
     async def end(self, state: Operation.State, error: str) -> None:
         """Write and publish the end of the operation; cancels the running task where the claim is lost."""
+        if self._begin_announced is not None:
+            await self._begin_announced
         values = {"state": state, "error": error, "finished_at": timezone.now(), "lease_until": None}
         for name, value in values.items():
             setattr(self.operation, name, value)
@@ -270,6 +276,17 @@ class OperationClaim:
             last.update(state="done", started_at=iso_now(), finished_at=iso_now(), sentence=read_back)
         else:
             last["sentence"] = last["sentence"] or read_back
+
+
+def _announce(operation: Operation) -> None:
+    """Announce a change in a thread of its own."""
+    close_old_connections()
+    try:
+        operation_changed.send(Operation, operation=operation)
+    except Exception:
+        logger.exception("operation %s: a change was not announced", operation.pk)
+    finally:
+        close_old_connections()
 
 
 # What a run needs of each relation of an operation.
