@@ -30,6 +30,7 @@ ROUNDS = 4
 PLAN_SECONDS = 180.0
 LOOK_SECONDS = 0.01
 MAX_RATIO = 1.10
+MAX_OWN_MS = 60.0  # a step
 # The host ports of the first drawer's devices, by slot: there and back.
 LAYOUTS = (
     {1: "H2", 2: "H2", 3: "H3", 4: "H3", 5: "H1", 6: "H3", 7: "H1"},
@@ -143,9 +144,9 @@ def _figures(plans: list[dict[str, float]]) -> list[PerfFigure]:
 
     requests = round(middle(lambda one: one["requests"]))
     parts = [
-        ("own time a step", middle(lambda one: (one["wall"] - one["bmc"]) / one["steps"])),
-        ("CPU of the worker a step", middle(lambda one: one["cpu"] / DEVICES)),
-        ("until a worker begins", middle(lambda one: one["until_begun"])),
+        ("own time a step", middle(lambda one: (one["wall"] - one["bmc"]) / one["steps"]), MAX_OWN_MS),
+        ("CPU of the worker a step", middle(lambda one: one["cpu"] / DEVICES), None),
+        ("until a worker begins", middle(lambda one: one["until_begun"]), None),
     ]
     return [
         PerfFigure(
@@ -156,6 +157,6 @@ def _figures(plans: list[dict[str, float]]) -> list[PerfFigure]:
             beside_value=middle(lambda one: one["bmc"]),
             most_ratio=MAX_RATIO,
         ),
-        *(PerfFigure(figure, value * 1000, "ms") for figure, value in parts),
+        *(PerfFigure(figure, value * 1000, "ms", most=most) for figure, value, most in parts),
         PerfFigure(f"links training, of it; {requests} requests", middle(lambda one: one["training"]), "s"),
     ]

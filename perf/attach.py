@@ -29,7 +29,7 @@ TRAININGS = 10  # attaches that wait for a link
 LOOK_SECONDS = 0.01
 UP_SECONDS = 60.0
 TASK_SECONDS = 60.0
-MAX_OWN_MS = 150.0
+MAX_OWN_MS = 50.0
 
 
 def measure(log: Callable[[str], None]) -> list[PerfFigure]:
