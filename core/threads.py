@@ -16,7 +16,19 @@ _own: ContextVar[Executor | None] = ContextVar("own_thread", default=None)
 
 
 async def run_in_thread(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
-    """Run database work in a thread of the pool, or in that of `single_connection_thread`.
+    """Run database work in a thread of the pool, or in that of `single_connection_thread`."""
+
+    def done_here() -> Any:
+        _close_unusable_connections()
+        return work(*arguments, **more)
+
+    if (own := _own.get()) is not None:
+        return await asyncio.get_running_loop().run_in_executor(own, copy_context().run, done_here)
+    return await run_in_pool(work, *arguments, **more)
+
+
+async def run_in_pool(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+    """Run database work in a thread of the pool, also beside that of `single_connection_thread`.
 
     asgiref's single thread-sensitive thread would serialise all work of a process, and keep a broken connection.
     """
@@ -28,12 +40,6 @@ async def run_in_thread(work: Callable[..., Any], *arguments: Any, **more: Any) 
         finally:
             close_old_connections()
 
-    def done_here() -> Any:
-        _close_unusable_connections()
-        return work(*arguments, **more)
-
-    if (own := _own.get()) is not None:
-        return await asyncio.get_running_loop().run_in_executor(own, copy_context().run, done_here)
     return await sync_to_async(done_there, thread_sensitive=False)()
 
 

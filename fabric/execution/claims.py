@@ -15,7 +15,7 @@ from copy import copy
 from datetime import timedelta
 from typing import Any, Final, Self, TypeVar
 
-from django.db import close_old_connections, transaction
+from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
@@ -26,7 +26,7 @@ from core.database import DATABASE_UNAVAILABLE, single
 from core.errors import FalconWebError
 from core.failpoints import failpoint
 from core.language import gettext_noop
-from core.threads import run_in_thread
+from core.threads import run_in_pool, run_in_thread
 from fabric.agents.models import HostAgent
 from fabric.bmc.client import retry_while_unreachable
 from fabric.bmc.errors import BmcError
@@ -126,7 +126,7 @@ class OperationClaim:
             raise asyncio.CancelledError
         if "started_at" in values:
             # Beside the first requests to the BMC: an event takes as long to store as a step.
-            self._begin_announced = asyncio.create_task(asyncio.to_thread(_announce, copy(self.operation)))
+            self._begin_announced = asyncio.create_task(run_in_pool(_announce, copy(self.operation)))
 
     def _write(self, values: dict[str, Any]) -> bool:
         if self.held().update(steps=self.operation.steps, **values) != 1:
@@ -279,14 +279,10 @@ class OperationClaim:
 
 
 def _announce(operation: Operation) -> None:
-    """Announce a change in a thread of its own."""
-    close_old_connections()
     try:
         operation_changed.send(Operation, operation=operation)
     except Exception:
         logger.exception("operation %s: a change was not announced", operation.pk)
-    finally:
-        close_old_connections()
 
 
 # What a run needs of each relation of an operation.

@@ -118,12 +118,17 @@ class OperationLane:
         Does nothing where it has ended, another worker has claimed it, or an older operation of the same drawer has not
         ended: it is executed after that one (`next_operation`).
         """
-        self.claim = OperationClaim.take(operation_id, self.worker)
-        if self.claim is None:
+        claim = OperationClaim.take(operation_id, self.worker)
+        if claim is None:
             return
-        with log_context(chassis_id=self.claim.operation.chassis_id, operation_id=operation_id):
+        with log_context(chassis_id=claim.operation.chassis_id, operation_id=operation_id):
             # In a task of its own context, which has the log context and the thread.
-            self._runner.run(_OperationRun(self, self.claim).run(), context=copy_context())
+            self._runner.run(self.run(claim), context=copy_context())
+
+    async def run(self, claim: OperationClaim) -> None:
+        """Run a claimed operation to its end."""
+        self.claim = claim
+        await _OperationRun(self, claim).run()
 
     @asynccontextmanager
     async def bmc(self, chassis: Chassis, timeout: float = REQUEST_SECONDS) -> AsyncIterator[BmcClient]:

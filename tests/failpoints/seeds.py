@@ -283,8 +283,7 @@ async def work(course: Course, process: Process) -> None:
             if claim is None:
                 await asyncio.sleep(3.0)  # an older operation of the drawer is in front of it
             else:
-                lane.claim = claim
-                await services._OperationRun(lane, claim).run()
+                await lane.run(claim)
         except OperationalError:
             await asyncio.sleep(1.0)
 
