@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Protocol
 
 from channels.db import database_sync_to_async
@@ -106,6 +105,7 @@ class WatchedSocket(Protocol):
     """A socket, as the watch knows it."""
 
     browser: SocketSubscriber
+    person_id: int
 
     def shown_chassis(self) -> ShownChassis:
         """Return what it shows."""
@@ -160,15 +160,17 @@ class AccessWatch:
                 self._announced.set()
 
     async def _look_at_due(self) -> None:
-        while self._due:
-            batch = list(islice(self._due, BATCH_SOCKETS))
-            sockets = [socket for browser in batch if (socket := self._sockets.get(browser)) is not None]
-            self._due.difference_update(batch)
+        due = [socket for browser in self._due if (socket := self._sockets.get(browser)) is not None]
+        # Those of a session are looked at together: it is read once.
+        due.sort(key=lambda socket: socket.person_id)
+        self._due.clear()
+        for first in range(0, len(due), BATCH_SOCKETS):
+            sockets = due[first : first + BATCH_SOCKETS]
             shown = [socket.shown_chassis() for socket in sockets]
             try:
                 found = await database_sync_to_async(current_scopes)(shown)
             except BaseException:
-                self._due.update(batch)
+                self._due.update(socket.browser for socket in due[first:])
                 raise
             for socket, looked_at, scopes in zip(sockets, shown, found, strict=True):
                 if socket.browser in self._sockets:
