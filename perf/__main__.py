@@ -27,7 +27,7 @@ from perf.figures import PerfFigure, table
 
 NAMES = (
     "fanout", "poll", "attach", "plan", "apply", "ingest", "export", "history", "predict", "recommend", "browser",
-    "pages", "rest",
+    "pages", "rest", "busy",
 )  # fmt: skip
 # Each has SHORT: what its constants are then.
 SHORT_NAMES = ("plan", "export", "poll")

@@ -67,9 +67,19 @@ def demonstration_site(log: Callable[[str], None]) -> Iterator[RunningSite]:
         log("its demonstration is filled")
         _wait(site, lambda: not any(one.kind == "demo" for one in site_processes(site.pid).values()), FILL_SECONDS)
         time.sleep(SETTLE_SECONDS)
-        yield RunningSite(site, environment)
+        yield RunningSite(site, environment | {"REDIS_URL": _broker_address(site.pid)})
     finally:
         terminate_all([site])
+
+
+def _broker_address(launcher: int) -> str:
+    """Return the address of the site's own broker, password included, from the environment of a process of the site."""
+    for pid, one in site_processes(launcher).items():
+        if one.kind in {"web", "worker"}:
+            for variable in Path(f"/proc/{pid}/environ").read_text().split("\0"):
+                if variable.startswith("REDIS_URL="):
+                    return variable.partition("=")[2]
+    raise CannotMeasureError("no process of the site tells where its broker is.")
 
 
 class SiteCost:
