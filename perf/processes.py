@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections import Counter, defaultdict
@@ -10,9 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from django.conf import settings
 
+from falconweb.config import stored_secret
 from falconweb.launch.broker import free_port
 from falconweb.launch.processes import ChildProcess, terminate_all, wait_until_ready
 from perf.environment import CannotMeasureError
@@ -67,19 +70,19 @@ def demonstration_site(log: Callable[[str], None]) -> Iterator[RunningSite]:
         log("its demonstration is filled")
         _wait(site, lambda: not any(one.kind == "demo" for one in site_processes(site.pid).values()), FILL_SECONDS)
         time.sleep(SETTLE_SECONDS)
-        yield RunningSite(site, environment | {"REDIS_URL": _broker_address(site.pid)})
+        yield RunningSite(site, environment | {"REDIS_URL": _broker_address(site.pid, data)})
     finally:
         terminate_all([site])
 
 
-def _broker_address(launcher: int) -> str:
-    """Return the address of the site's own broker, password included, from the environment of a process of the site."""
-    for pid, one in site_processes(launcher).items():
-        if one.kind in {"web", "worker"}:
-            for variable in Path(f"/proc/{pid}/environ").read_text().split("\0"):
-                if variable.startswith("REDIS_URL="):
-                    return variable.partition("=")[2]
-    raise CannotMeasureError("no process of the site tells where its broker is.")
+def _broker_address(launcher: int, data: Path) -> str:
+    """Return the address of the site's own broker, whose process has its port in its name."""
+    brokers = (pid for pid, one in site_processes(launcher).items() if one.kind == "broker")
+    for pid in brokers:
+        port = re.search(r"127\.0\.0\.1:(\d+)", Path(f"/proc/{pid}/cmdline").read_text())
+        if port is not None:
+            return f"redis://:{quote(stored_secret(data, 'broker_password'))}@127.0.0.1:{port[1]}/0"
+    raise CannotMeasureError("the site has no broker of its own.")
 
 
 class SiteCost:
