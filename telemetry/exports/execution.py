@@ -88,7 +88,7 @@ def run_continue(run_id: int, *, worker: str) -> bool:
 def run_events(run: ExportRun, shape: EventFormatter) -> QuerySet[Event, EventRow]:
     """Return the events of a run, unordered; '24 hours ago' counts from when the run was requested."""
     rows = EventFilter.of(run.snapshot["filter"], is_kept=True).apply(Event.objects.all(), now=run.created_at)
-    return shape.select(rows, as_messages=spec_of(run).target == ExportTarget.SYSLOG)
+    return shape.select(rows, as_messages=run.snapshot.get("target") == ExportTarget.SYSLOG)
 
 
 def _begin_run(claim: ExportRunClaim, rows: QuerySet[Event, EventRow]) -> int:
