@@ -95,6 +95,9 @@ class StepProcessPool:
         process = subprocess.Popen(  # noqa: S603 - a module of the agent
             [sys.executable, "-m", "agent.step_worker", str(self._root)],
             cwd=CODE_ROOT,
+            # A simulated NVML finds its host by the variable; one process may serve several of them.
+            env={name: value for name, value in os.environ.items() if name != "AGENT_ALSO"}
+            | {"AGENT_ROOT": str(self._root)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

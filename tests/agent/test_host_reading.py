@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from agent import device_usage, sysfs
 from agent.machine import device_matches
+from agent.nvml import NvmlReadings
 from agent.report import truncate_report
 from agent.step_execution import StepError, StepProcessPool, StepTimeoutError
 from hostwire.protocol import DeviceHolder, DeviceSelector, HostReport, PciDevice
@@ -199,6 +200,34 @@ def test_a_step_that_never_ends_is_given_up_and_the_next_one_is_taken(tmp_path: 
     with pytest.raises(StepError, match="KeyError"):
         pool.execute(bool, "reboot", seconds=5)
     pool.close()
+
+
+@pytest.mark.process
+def test_each_host_of_one_process_has_gpus_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for host in ("first", "second"):
+        (tmp_path / host / "gpus").mkdir(parents=True)
+        gpu = {
+            "name": host,
+            "serial": host,
+            "gpu": 1,
+            "memory": 1,
+            "used_mib": 1,
+            "total_mib": 2,
+            "watts": 3,
+            "celsius": 4,
+        }
+        (tmp_path / host / "gpus" / "0000:41:00.0.json").write_bytes(msgspec.json.encode(gpu))
+    monkeypatch.setenv("AGENT_ROOT", str(tmp_path / "first"))
+    monkeypatch.setenv("AGENT_NVML", "simulator.nvml")
+    for host in ("first", "second"):
+        pool = StepProcessPool(tmp_path / host)
+        found[host] = pool.execute(NvmlReadings, "gpus", seconds=5)
+        pool.close()
+    assert {host: [gpu.serial for gpu in one.gpus] for host, one in found.items()} == {
+        "first": ["first"],
+        "second": ["second"],
+    }
 
 
 @pytest.mark.process
