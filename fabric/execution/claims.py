@@ -89,10 +89,11 @@ class OperationClaim:
             claimed = {name: getattr(operation, name) for name in ("worker", "state", "lease_until", "attempts")}
             if free.update(**claimed) != 1:
                 return None
+            # Within the transaction, whose lock on the row keeps them from being deleted meanwhile.
+            operation.chassis = locked[0]
+            _read_relations(operation)
             failpoint("operation.claimed.uncommitted")
         failpoint("operation.claimed")
-        operation.chassis = locked[0]
-        _read_relations(operation)
         return cls(operation, worker)
 
     async def renew(self, work: asyncio.Task[None]) -> None:

@@ -92,7 +92,8 @@ class OperationLane:
         self.worker = worker
         self.claim: OperationClaim | None = None  # of the operation that is carried out
         self._bmc: BmcClient | None = None  # signed in, of the operation before
-        self._made_for: tuple[BmcAddress, float] | None = None  # its address and timeout
+        # Its address, its password as it is stored, which a client compares before it signs in, and its timeout.
+        self._made_for: tuple[BmcAddress, str, float] | None = None
         self._kept = ExitStack()
         self._runner = asyncio.Runner()
 
@@ -136,7 +137,7 @@ class OperationLane:
 
         After an error it is not used again: what it knows of the BMC may be wrong.
         """
-        made_for = (chassis.address(), timeout)
+        made_for = (chassis.address(), chassis.password_encrypted, timeout)
         if self._made_for != made_for:
             await self._end_session()
         bmc, self._bmc = self._bmc, None

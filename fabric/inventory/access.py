@@ -52,7 +52,8 @@ SHARED_REQUESTS = MAX_CONNECTIONS - POLLER_REQUESTS
 SLOT_PAUSE = 0.05  # s between looks for a free one
 MAX_SLOT_WAIT = 60.0
 NEXT_REQUEST = 0.01  # s in which the next request of an operation follows, if at once
-LONGEST_KEEP = 0.5  # s; then others get their turn
+LONGEST_KEEP = 2.0  # s; then others get their turn, who look for one each SLOT_PAUSE
+UNCOUNTED_SECONDS = 60.0  # after Redis did not answer
 SLOT_MARGIN = 5.0  # s beyond the timeout of a request, for its process to say that it has ended
 
 # Takes a free key. One that never expires, or later than it may, was written by somebody else.
@@ -90,6 +91,7 @@ class RequestSlots(SharedAccess):
         self._keys = [f"bmc:{digest}:{number}" for number in range(SHARED_REQUESTS)]
         self._client: redis.asyncio.Redis | None = None
         self._counts = True
+        self._uncounted_until = 0.0  # by the loop's time
         self._kept: _Slot | None = None  # by the request before
         self._until_given: asyncio.TimerHandle | None = None
         self._giving: asyncio.Task[None] | None = None
@@ -101,6 +103,8 @@ class RequestSlots(SharedAccess):
         slot = self._unkept()
         if slot is not None and (loop.time() > slot.keep_until or seconds > slot.seconds):
             await self._give(slot)
+            if loop.time() > slot.keep_until:
+                await asyncio.sleep(1.2 * SLOT_PAUSE)
             slot = None
         if slot is None:
             slot = await self._take(seconds, host)
@@ -134,7 +138,7 @@ class RequestSlots(SharedAccess):
         token = secrets.token_hex(8)
         milliseconds = (round(one * 1000) for one in (min(seconds + SLOT_MARGIN, LONGEST_SLOT), LONGEST_SLOT))
         arguments = (*self._keys, token, *milliseconds)
-        while self._counts:
+        while self._counts and now() >= self._uncounted_until:
             taken = await self._ask(TAKE_SCRIPT, len(self._keys), *arguments)
             if isinstance(taken, bytes):
                 return _Slot(taken.decode(), token, seconds, now() + LONGEST_KEEP)
@@ -156,7 +160,7 @@ class RequestSlots(SharedAccess):
             return await answer
         except (redis.RedisError, OSError) as error:
             logger.info("requests to a BMC are not counted: %r", error)
-            self._counts = False  # for as long as this client lives
+            self._uncounted_until = asyncio.get_running_loop().time() + UNCOUNTED_SECONDS
             return None
 
     async def close(self) -> None:
