@@ -75,12 +75,14 @@ class ReadingPace:
             self._was_lowered = False
         elif delay > late * EASY_SHARE and self._count() > FEW_READINGS:
             self._on_time = 0
-        elif self.is_stretched:
+        else:
             self._on_time += 1
-            if self._on_time >= self._patience:
+            if self.is_stretched and self._on_time >= self._patience:
                 self._on_time = 0
                 self._was_lowered = True
                 self._set(self._stretch // 2)
+            elif not self.is_stretched and self._on_time >= MAX_PATIENCE:
+                self._was_lowered, self._patience = False, MIN_PATIENCE
 
     def _set(self, stretch: int) -> None:
         self._stretch = stretch
