@@ -174,8 +174,15 @@ class AccessWatch:
                 raise
             for socket, looked_at, scopes in zip(sockets, shown, found, strict=True):
                 if socket.browser in self._sockets:
-                    socket.access_checked(looked_at, scopes)
+                    _tell(socket, looked_at, scopes)
             await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _tell(socket: WatchedSocket, shown: ShownChassis, scopes: Scopes | None) -> None:
+    try:
+        socket.access_checked(shown, scopes)
+    except Exception:
+        logger.exception("a socket could not be told what it may show")  # the others are
 
 
 _watches: dict[asyncio.AbstractEventLoop, AccessWatch] = {}

@@ -178,7 +178,10 @@ def read_readings(rows: Sequence[StoredChunk], since: int, until: int) -> tuple[
     by_identity = {one: found.entry for row in rows for one, found in chunks.raw_columns(row.catalogue).items()}
     identities = list(by_identity)
     readers = _readers(rows)
-    is_still, values, places = _still_series(rows, readers, identities, since)
+    try:
+        is_still, values, places = _still_series(rows, readers, identities, since)
+    except (DamagedError, IndexError, ValueError):
+        is_still, values, places = _none_still(len(identities))  # what does not fit is counted as damaged below
     busy = np.flatnonzero(~is_still)
     table, damaged = read_raw_chunks(rows, [identities[place] for place in busy], since, until, readers)
     places[busy] = table.places
@@ -197,15 +200,17 @@ def _readers(rows: Sequence[StoredChunk]) -> dict[int, ChunkReader]:
     return found
 
 
+def _none_still(count: int) -> tuple[NDArray[np.bool_], Values, DecimalPlaces]:
+    return np.zeros(count, bool), np.full(count, np.nan), np.zeros(count, np.int8)
+
+
 def _still_series(
     rows: Sequence[StoredChunk], readers: Mapping[int, ChunkReader], identities: Sequence[SeriesIdentity], since: int
 ) -> tuple[NDArray[np.bool_], Values, DecimalPlaces]:
     """Return which series of raw chunks never change after `since`, their values, and their decimal places."""
-    is_still, values = np.zeros(len(identities), bool), np.full(len(identities), np.nan)
-    places = np.zeros(len(identities), np.int8)
     ordered = list(order_by_run(rows))
     if len({row.catalogue for row in rows}) != 1 or len(readers) < len(rows):
-        return is_still, values, places
+        return _none_still(len(identities))
     heads = [readers[row.pk].still() for row in ordered]
     bits = np.stack([found.view(np.int64) for _, found, _ in heads])
     is_constant = np.logical_and.reduce([still for still, _, _ in heads]) & (bits == bits[0]).all(axis=0)
