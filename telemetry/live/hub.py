@@ -406,6 +406,8 @@ class Hub:
             if self._revision(chassis) != frame.revision:
                 return  # without its catalogue the values cannot be assigned to series
         for group in list(self._groups[chassis].values()):
+            if group.frame is not None and group.frame.sequence == frame.sequence:
+                continue  # it came with a subscription, before its announcement
             if group.indexes is None or not group.indexes or group.indexes[-1] < len(frame.values):
                 group.take(frame)
                 group.deliver(chassis)

@@ -315,6 +315,7 @@ async def test_a_root_that_answers_500_is_a_fault_and_not_another_service() -> N
 
 
 async def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fabric.bmc.transport.LARGE_RESPONSE_BYTES", 50_000)
     monkeypatch.setattr("fabric.bmc.transport.MAX_RESPONSE_BYTES", 100_000)
     routes = tree(**{ONE: chassis(ONE, Description="x" * 200_000)})
     with NonsenseServer(routes) as server:
