@@ -344,8 +344,10 @@ def test_one_chassis_is_drawn_at_a_time_chosen_on_the_map_or_by_keys(page: Page)
     tiles.nth(1).click()
     expect(page.locator("[aria-current=true] .tile-name")).to_contain_text(drawn.get_attribute("aria-label") or "")
     expect(drawn).not_to_have_attribute("aria-label", first or "")
+    page.wait_for_load_state()  # keys are listened to from then on
     page.keyboard.press("]")  # after the last comes the first
     expect(drawn).to_have_attribute("aria-label", first or "")
+    page.wait_for_load_state()
     page.keyboard.press("[")
     expect(drawn).not_to_have_attribute("aria-label", first or "")
     page.get_by_role("link", name="List", exact=True).click()
