@@ -2,7 +2,8 @@
 
 A pytest plugin of this suite. A run that leaves out no test of its files keeps what they took, by its own process and
 all that descend from it, in pytest's cache. `python -m tests.budget record` makes that the record of these files in
-`tests/cpu_seconds.json`, and `python -m tests.budget check` names those that take far more than their record.
+`tests/cpu_seconds.json`, and `python -m tests.budget check` names those that take far more than their record, and
+fails for those beyond what another machine explains.
 
 "(session)" stands for the fixtures of the session, which no file pays for; "(calibration)" for a fixed piece of work,
 in milliseconds: by it the record of one machine is scaled for another.
@@ -28,6 +29,8 @@ CACHE_KEY = "budget/cpu_seconds"
 MEASURED = Path(".pytest_cache/v") / CACHE_KEY
 SESSION, CALIBRATION = "(session)", "(calibration)"
 FREE = 5.0  # CPU seconds that a file may take without a record, or beyond it
+# Times its record, and seconds beyond it: what lies between them moves with the machine and what else it does.
+NAMED, FAILING = (2, FREE), (3, 3 * FREE)
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 CALIBRATION_PERIOD = 30.0  # s: a machine that others share is now faster, now slower
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -273,19 +276,28 @@ def updated(recorded: Mapping[str, float], measured: Mapping[str, float]) -> dic
     return {name: round(seconds, 1) for name, seconds in sorted({**kept, **measured}.items())}
 
 
-def excesses(recorded: Mapping[str, float], measured: Mapping[str, float]) -> list[str]:
-    """Return a sentence for each file that takes more than twice its record and 5 s beyond it."""
+def excesses(recorded: Mapping[str, float], measured: Mapping[str, float]) -> dict[str, bool]:
+    """Return a sentence for each file that takes more than twice its record and 5 s beyond it.
+
+    Each has whether it fails: beyond three times the record and 15 s.
+    """
     scale = _scale(recorded, measured)
-    found = []
+    found = {}
     for name, seconds in sorted(measured.items()):
         expected = recorded.get(name, 0.0) * scale
-        if name == CALIBRATION or seconds <= max(2 * expected, expected + FREE):
+        if name == CALIBRATION or not _is_beyond(seconds, expected, NAMED):
             continue
         known = f"{recorded[name]:.1f} are recorded" if name in recorded else "none are recorded"
         known += "" if scale == 1 or name not in recorded else f" ({expected:.1f} on a machine like this)"
         subject = "The set-up of session fixtures" if name == SESSION else name
-        found.append(f"{subject} took {seconds:.1f} CPU seconds, {known}. {ADVICE}")
+        sentence = f"{subject} took {seconds:.1f} CPU seconds, {known}. {ADVICE}"
+        found[sentence] = _is_beyond(seconds, expected, FAILING)
     return found
+
+
+def _is_beyond(seconds: float, expected: float, limit: tuple[int, float]) -> bool:
+    times, more = limit
+    return seconds > max(times * expected, expected + more)
 
 
 def _scale(recorded: Mapping[str, float], measured: Mapping[str, float]) -> float:
@@ -310,7 +322,7 @@ def main(arguments: list[str]) -> int:
         return 0
     wrong = excesses(recorded, measured)
     sys.stdout.write("\n".join(wrong or [f"{len(measured) - 2} test files took no more than is recorded."]) + "\n")
-    return int(bool(wrong))
+    return int(any(wrong.values()))
 
 
 if __name__ == "__main__":

@@ -156,27 +156,38 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("recorded", "seconds", "calibration", "sentence"),
+    ("recorded", "seconds", "calibration", "sentence", "status"),
     [
-        (5.1, 14.2, 20.0, "tests/test_x.py took 14.2 CPU seconds, 5.1 are recorded. Most tests"),
-        (5.1, 10.0, 20.0, ""),
-        (1.0, 5.9, 20.0, ""),
-        (20.0, 39.0, 20.0, ""),
-        (5.1, 14.2, 40.0, ""),
-        (5.1, 24.2, 40.0, "took 24.2 CPU seconds, 5.1 are recorded (10.2 on a machine like this). Most tests"),
-        (5.1, 60.0, 400.0, "(20.4 on a machine like this)"),
-        (None, 5.1, 20.0, "tests/test_x.py took 5.1 CPU seconds, none are recorded. Most tests"),
-        (None, 4.9, 20.0, ""),
+        (5.1, 14.2, 20.0, "tests/test_x.py took 14.2 CPU seconds, 5.1 are recorded. Most tests", 0),
+        (5.1, 20.2, 20.0, "tests/test_x.py took 20.2 CPU seconds, 5.1 are recorded. Most tests", 1),
+        (5.1, 10.0, 20.0, "", 0),
+        (1.0, 5.9, 20.0, "", 0),
+        (20.0, 39.0, 20.0, "", 0),
+        (20.0, 59.0, 20.0, "20.0 are recorded", 0),
+        (20.0, 61.0, 20.0, "20.0 are recorded", 1),
+        (5.1, 14.2, 40.0, "", 0),
+        (5.1, 24.2, 40.0, "took 24.2 CPU seconds, 5.1 are recorded (10.2 on a machine like this). Most tests", 0),
+        (5.1, 60.0, 400.0, "(20.4 on a machine like this)", 0),
+        (5.1, 62.0, 400.0, "(20.4 on a machine like this)", 1),
+        (None, 5.1, 20.0, "tests/test_x.py took 5.1 CPU seconds, none are recorded. Most tests", 0),
+        (None, 15.1, 20.0, "tests/test_x.py took 15.1 CPU seconds, none are recorded. Most tests", 1),
+        (None, 4.9, 20.0, "", 0),
     ],
 )
 @pytest.mark.usefixtures("folder")
-def test_what_takes_twice_its_record_is_named(
-    capsys: pytest.CaptureFixture[str], recorded: float | None, seconds: float, calibration: float, sentence: str
+def test_what_takes_twice_its_record_is_named_and_three_times_fails(
+    capsys: pytest.CaptureFixture[str],
+    *,
+    recorded: float | None,
+    seconds: float,
+    calibration: float,
+    sentence: str,
+    status: int,
 ) -> None:
     of_file = {} if recorded is None else {"tests/test_x.py": recorded}
     put(budget.RECORD, {budget.CALIBRATION: 20.0, budget.SESSION: 1.0, "tests/test_gone.py": 1.0, **of_file})
     put(budget.MEASURED, {budget.CALIBRATION: calibration, budget.SESSION: 1.0, "tests/test_x.py": seconds})
-    assert budget.main(["check"]) == int(bool(sentence))
+    assert budget.main(["check"]) == status
     said = capsys.readouterr().out
     assert (sentence or "1 test files took no more than is recorded.") in said
 
