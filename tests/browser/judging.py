@@ -31,6 +31,7 @@ COUNT_FETCHES = """(() => {
 AT_REST = """async () => {
   const frame = () => new Promise(requestAnimationFrame);
   const moves = () => document.getAnimations().some((one) => one.playState === "running");
+  if (document.readyState !== "complete") await new Promise((done) => addEventListener("load", done, { once: true }));
   await document.fonts.ready;
   do {
     await frame();

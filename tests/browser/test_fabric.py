@@ -30,6 +30,12 @@ def handle(page: Page, chassis: str, drawer: int, number: int) -> Locator:
     return page.locator(f"{slot(page, chassis, drawer, number)} + .handle")
 
 
+def open_device(page: Page, chassis: str, number: int) -> None:
+    """Go to the page of a device in the first drawer, and wait until its scripts listen."""
+    page.locator(slot(page, chassis, 1, number)).click()
+    page.wait_for_url("**/devices/**")
+
+
 def drawer(page: Page, chassis: str, number: int) -> str:
     """Return a drawer's address."""
     link = page.locator(f'section[aria-label="{chassis}"] g[aria-label^="Drawer {number}"] .drawer-name a')
@@ -305,7 +311,7 @@ def test_a_mode_is_asked_for_without_javascript_too(
 
 def test_a_choice_survives_that_the_page_is_brought_up_to_date(page: Page) -> None:
     page.goto(FALCON_2)
-    page.locator(slot(page, "falcon-2", 1, 3)).click()
+    open_device(page, "falcon-2", 3)
     target = page.locator("#target")
     target.select_option(label="node-c (H2)")
     target.evaluate("(one) => one.blur()")
@@ -324,7 +330,7 @@ def test_a_choice_survives_that_the_page_is_brought_up_to_date(page: Page) -> No
 def test_the_rules_refusal_is_a_sentence(page: Page) -> None:
     # falcon-2's first drawer is in standard mode for two hosts: H2 does not reach slots 1 to 4.
     page.goto(FALCON_2)
-    page.locator(slot(page, "falcon-2", 1, 3)).click()
+    open_device(page, "falcon-2", 3)
     page.select_option("#target", label="node-c (H2)")
     page.click("form[data-compose-form] button")
     # It is said before it is asked for.
@@ -342,8 +348,8 @@ def test_one_chassis_is_drawn_at_a_time_chosen_on_the_map_or_by_keys(page: Page)
     tiles = page.get_by_role("navigation", name="Chassis", exact=True).get_by_role("link")
     expect(tiles).to_have_count(2)
     tiles.nth(1).click()
-    expect(page.locator("[aria-current=true] .tile-name")).to_contain_text(drawn.get_attribute("aria-label") or "")
     expect(drawn).not_to_have_attribute("aria-label", first or "")
+    expect(page.locator("[aria-current=true] .tile-name")).to_contain_text(drawn.get_attribute("aria-label") or "")
     page.wait_for_load_state()  # keys are listened to from then on
     page.keyboard.press("]")  # after the last comes the first
     expect(drawn).to_have_attribute("aria-label", first or "")

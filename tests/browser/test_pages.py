@@ -13,7 +13,7 @@ from falconweb.navigation import addresses
 from tests.access.test_matrix import methods_of
 from tests.browser.conftest import hurried, opened, sign_in, watched
 from tests.browser.judging import axe, judge
-from tests.browser.test_fabric import FALCON_1, handle, newest_task, port, slot
+from tests.browser.test_fabric import FALCON_1, handle, newest_task, open_device, port, slot
 from tests.site import RunningSite
 
 
@@ -93,7 +93,7 @@ def test_a_nic_is_attached_and_detached_by_form_and_its_operations_are_accessibl
     page: Page, running_site: RunningSite
 ) -> None:
     page.goto(FALCON_1)
-    page.locator(slot(page, "falcon-1", 1, 7)).click()
+    open_device(page, "falcon-1", 7)
     device = page.url
     for target, shown in (("node-b (H2)", "node-b"), ("no host: detach", "detached")):
         page.select_option("#target", label=target)

@@ -30,6 +30,7 @@ def ask(page: Page) -> None:
     page.get_by_role("checkbox", name="node-c").check()
     page.get_by_role("button", name="Compare").click()
     expect(page.get_by_role("heading", name="By least time")).to_be_visible()
+    page.wait_for_load_state()
 
 
 @pytest.fixture
