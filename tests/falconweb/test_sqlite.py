@@ -99,7 +99,7 @@ def test_a_write_that_is_a_transaction_of_its_own_waits_its_turn_too() -> None:
             ended.append("long")
 
     def short() -> None:
-        begun.wait(5)
+        begun.wait(60)
         Tenant.objects.filter(pk=tenant.pk).update(name="after")
         ended.append("short")
 
@@ -207,7 +207,7 @@ def test_who_gives_up_waiting_is_passed_over() -> None:
     given_up.start()
     given_up.join()
     got: list[bool] = []
-    waiting = threading.Thread(target=lambda: got.append(turns.acquire(5)))
+    waiting = threading.Thread(target=lambda: got.append(turns.acquire(60)))
     waiting.start()
     time.sleep(0.05)
     turns.release()

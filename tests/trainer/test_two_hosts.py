@@ -15,6 +15,7 @@ import pytest
 from benchmarks.workloads.catalogue import spec_of
 from falconweb.launch.broker import free_port
 from hostwire.training import NodePart
+from tests.trainer.conftest import LONGEST
 from tests.trainer.starting import Running, RunOutcome
 from tests.trainer.test_trouble import ENDLESS, listening
 from tests.waiting import wait_for
@@ -38,7 +39,7 @@ def on_two_hosts(started: Started, **given: Any) -> tuple[Running, Running]:
 def test_two_hosts_learn_what_two_processes_of_one_host_learn(started: Started, ran: Callable[..., RunOutcome]) -> None:
     first, second = on_two_hosts(started)
     alone = ran(spec_of("mnist_cnn", "tiny", {}))
-    assert (first.process.wait(60), second.process.wait(60)) == (0, 0)
+    assert (first.process.wait(LONGEST), second.process.wait(LONGEST)) == (0, 0)
     assert len(alone.losses()) == 10
     assert first.outcome().losses() == alone.losses()
     assert second.outcome().events == []
@@ -46,7 +47,7 @@ def test_two_hosts_learn_what_two_processes_of_one_host_learn(started: Started, 
 
 def test_they_listen_on_their_own_network_and_a_lost_host_ends_the_other(started: Started) -> None:
     first, second = on_two_hosts(started, **ENDLESS)
-    wait_for(lambda: first.outcome().seconds("timed") or first.process.poll() is not None, seconds=60)
+    wait_for(lambda: first.outcome().seconds("timed") or first.process.poll() is not None, seconds=LONGEST)
     addresses = {
         socket.inet_ntoa(bytes.fromhex(place.rpartition(":")[0])[::-1])
         for running in (first, second)
@@ -60,10 +61,12 @@ def test_they_listen_on_their_own_network_and_a_lost_host_ends_the_other(started
     with socket.create_connection((FIRST, port), timeout=10) as stranger:
         stranger.sendall(pickle.dumps(print) * 100)
         taken = len(first.outcome().seconds("timed"))
-        wait_for(lambda: len(first.outcome().seconds("timed")) > taken or first.process.poll() is not None, seconds=60)
+        wait_for(
+            lambda: len(first.outcome().seconds("timed")) > taken or first.process.poll() is not None, seconds=LONGEST
+        )
     assert first.process.poll() is None
     os.killpg(second.process.pid, signal.SIGKILL)
-    assert first.process.wait(60) == 1
+    assert first.process.wait(LONGEST) == 1
     outcome = first.outcome()
     assert outcome.trouble is not None
     assert outcome.trouble.what == "peer", outcome.log

@@ -246,7 +246,7 @@ def test_how_long_a_chassis_takes_to_show_a_change_is_learned_and_kept_with_it(
     assert (operation.state, operation.error) == ("done", "")
     chassis.refresh_from_db()
     assert chassis.settle_seconds is not None
-    assert 0.4 < chassis.settle_seconds < 5.0
+    assert 0.4 < chassis.settle_seconds < 30.0
 
 
 def test_what_a_bmc_wipes_at_a_refusal_is_put_back_said_and_audited(
