@@ -32,34 +32,34 @@ from core.text import natural_key
 POOL_SIZE = 16  # per path: the number of concurrent requests
 
 FileIdentity = tuple[int, int, int]  # the process, and the file's device and inode
+Opening = tuple[str, ...]  # a path, and the commands with which connections to it begin
 
 
 class ConnectionPool:
-    """Connections by path. One of another process, or of a replaced file, is not reused."""
+    """Connections by how they were opened. One of another process, or of a replaced file, is not reused."""
 
     def __init__(self, most: int = POOL_SIZE) -> None:
         self._most = most
         self._guard = threading.Lock()
-        self._spare: dict[str, list[tuple[FileIdentity, sqlite3.Connection]]] = defaultdict(list)
+        self._spare: dict[Opening, list[tuple[FileIdentity, sqlite3.Connection]]] = defaultdict(list)
 
-    def take(self, path: str) -> sqlite3.Connection | None:
-        """Return a connection to the present file at a path, None where the pool has none."""
-        file = file_identity(path)
+    def take(self, opening: Opening, file: FileIdentity | None) -> sqlite3.Connection | None:
+        """Return a connection to this file, None where the pool has none."""
         with self._guard:
-            spare = self._spare[path]
-            self._spare[path] = [one for one in spare if one[0] == file]
-            found = self._spare[path].pop()[1] if self._spare[path] else None
+            spare = self._spare[opening]
+            self._spare[opening] = [one for one in spare if one[0] == file]
+            found = self._spare[opening].pop()[1] if self._spare[opening] else None
         for of, connection in spare:
             if of != file:
                 connection.close()
         return found
 
-    def add(self, path: str, file: FileIdentity | None, connection: sqlite3.Connection) -> bool:
+    def add(self, opening: Opening, file: FileIdentity | None, connection: sqlite3.Connection) -> bool:
         """Add a connection to the pool; returns whether it was added: not if the pool is full."""
         with self._guard:
-            if file is None or len(self._spare[path]) >= self._most:
+            if file is None or len(self._spare[opening]) >= self._most:
                 return False
-            self._spare[path].append((file, connection))
+            self._spare[opening].append((file, connection))
             return True
 
 
@@ -125,46 +125,98 @@ _write_lock = FairLock()  # a site has one database
 _pool = ConnectionPool()
 
 
-class DatabaseWrapper(DamageAnnouncer, base.DatabaseWrapper):
-    """A connection that acquires the fair lock before it writes."""
+class PooledWrapper(DamageAnnouncer, base.DatabaseWrapper):
+    """A wrapper whose connection is one of the pool's, and returns to it when it is closed."""
 
-    _holds_write_lock = False
-    _path = ""
-    _timeout = 0.0  # s that a statement waits for a lock
+    init_commands: list[str]  # the stub lacks it
+    _opening: Opening = ()
     _file: FileIdentity | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._cursors: WeakSet[Cursor] = WeakSet()
+        self._cursors: WeakSet[base.SQLiteCursorWrapper] = WeakSet()
+
+    def create_cursor(self, name: str | None = None) -> Any:
+        """Return a cursor."""
+        cursor = self.connection.cursor(factory=self.cursor_factory)
+        self._cursors.add(cursor)
+        return cursor
+
+    @property
+    def cursor_factory(self) -> Callable[[sqlite3.Connection], base.SQLiteCursorWrapper]:
+        """Returns a cursor of a connection."""
+        return base.SQLiteCursorWrapper
+
+    def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
+        """Return a connection: an idle one of the pool, or a new one."""
+        if self.is_in_memory_db():
+            return self.open(conn_params)
+        path = str(conn_params["database"])
+        self._opening = (path, *self.init_commands)
+        # Before it is opened: if it is replaced meanwhile, the next use opens it again.
+        self._file = file_identity(path)
+        found = _pool.take(self._opening, self._file)
+        if found is None:
+            found = self.open(conn_params)
+            self._file = self._file or file_identity(path)
+        else:
+            # Pragmas that may have been changed, and that Django relies on.
+            found.execute("PRAGMA foreign_keys = ON")
+        return found
+
+    def open(self, conn_params: dict[str, Any]) -> sqlite3.Connection:
+        """Return a new connection."""
+        made: sqlite3.Connection = super().get_new_connection(conn_params)
+        return made
+
+    def _close(self) -> None:
+        if not self._return_to_pool():
+            super()._close()  # type: ignore[misc]
+
+    def _return_to_pool(self) -> bool:
+        """Reset the connection and return it to the pool; returns whether the pool took it."""
+        if self.connection is None or self.in_atomic_block or self.errors_occurred:
+            return False
+        try:
+            # An unfinished statement would keep an old snapshot for the next user.
+            for cursor in tuple(self._cursors):
+                cursor.close()
+            self.connection.rollback()
+        except sqlite3.Error:
+            return False
+        return _pool.add(self._opening, self._file, self.connection)
+
+
+class DatabaseWrapper(PooledWrapper):
+    """A connection that acquires the fair lock before it writes."""
+
+    _holds_write_lock = False
+    _timeout = 0.0  # s that a statement waits for a lock
 
     @property
     def lock_wait(self) -> float:
         """The present wait limit of a writer in s."""
         return remaining_lock_wait(self._timeout)
 
-    def create_cursor(self, name: str | None = None) -> Any:
-        """Return a cursor whose writes outside of transactions acquire the lock, too."""
-        cursor = self.connection.cursor(factory=partial(Cursor, lambda: self.lock_wait))
-        self._cursors.add(cursor)
-        return cursor
+    @property
+    def cursor_factory(self) -> Callable[[sqlite3.Connection], base.SQLiteCursorWrapper]:
+        """Returns a cursor whose writes outside of transactions acquire the lock, too."""
+        return partial(Cursor, lambda: self.lock_wait)
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         """Return a connection: an idle one of the pool, or a new one."""
-        self._path = str(conn_params["database"])
         # A damaged file may stay locked until it is replaced: nobody waits for that.
-        self._timeout = 0.0 if known_damage(Path(self._path)) else float(conn_params.get("timeout", 5.0))
-        found = None if self.is_in_memory_db() else _pool.take(self._path)
-        if found is None:
-            found = super().get_new_connection({**conn_params, "timeout": self._timeout})
-            found.create_collation(NATURAL, compare_naturally)
-            if self.is_in_memory_db():
-                return found
-        else:
-            # Pragmas that may have been changed, and that Django relies on.
-            found.execute("PRAGMA foreign_keys = ON")
-            found.execute(f"PRAGMA busy_timeout = {1000 * self._timeout:.0f}")
-        self._file = file_identity(self._path)
+        is_damaged = known_damage(Path(str(conn_params["database"])))
+        self._timeout = 0.0 if is_damaged else float(conn_params.get("timeout", 5.0))
+        found = super().get_new_connection({**conn_params, "timeout": self._timeout})
+        found.execute(f"PRAGMA busy_timeout = {1000 * self._timeout:.0f}")
         return found
+
+    def open(self, conn_params: dict[str, Any]) -> sqlite3.Connection:
+        """Return a new connection, with the collation of names."""
+        made = super().open(conn_params)
+        made.create_collation(NATURAL, compare_naturally)
+        return made
 
     def is_usable(self) -> bool:
         """Return whether the connection had no errors: after a failed write, the file may be open read-only."""
@@ -189,23 +241,9 @@ class DatabaseWrapper(DamageAnnouncer, base.DatabaseWrapper):
 
     def _close(self) -> None:
         try:
-            if not self._return_to_pool():
-                super()._close()  # type: ignore[misc]
+            super()._close()
         finally:
             self._release_write_lock()
-
-    def _return_to_pool(self) -> bool:
-        """Reset the connection and return it to the pool; returns whether the pool took it."""
-        if self.connection is None or self.in_atomic_block or self.errors_occurred:
-            return False
-        try:
-            # An unfinished statement would keep an old snapshot for the next user.
-            for cursor in tuple(self._cursors):
-                cursor.close()
-            self.connection.rollback()
-        except sqlite3.Error:
-            return False
-        return _pool.add(self._path, self._file, self.connection)
 
     def _release_write_lock(self) -> None:
         if self._holds_write_lock:

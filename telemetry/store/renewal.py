@@ -80,5 +80,7 @@ def _create(path: Path) -> None:
             cursor.executemany("INSERT INTO sqlite_sequence (name, seq) VALUES (%s, %s)", [(t, begin) for t in TABLES])
     finally:
         connections[alias] = known
+        if connection.connection is not None:
+            connection.connection.close()  # for good: the file is renamed, and an idle one would keep its old name
         connection.close()
     path.chmod(0o600)
