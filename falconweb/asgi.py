@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
+import django
 from channels.auth import AuthMiddleware
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
 from channels.sessions import CookieMiddleware
-from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "falconweb.settings")
-django_application = get_asgi_application()
+django.setup(set_prefix=False)
 
 import falconweb.urls  # noqa: E402, F401 - all views and their imports
 from falconweb.asgi_middleware import (  # noqa: E402 - models need Django set up first
@@ -20,6 +20,7 @@ from falconweb.asgi_middleware import (  # noqa: E402 - models need Django set u
     SameOriginOnly,
     SocketSessionMiddleware,
 )
+from falconweb.request_handler import ThreadHandler  # noqa: E402
 from falconweb.structs import prepare_all_structs  # noqa: E402
 from telemetry.instrumentation.publisher import MetricsMiddleware  # noqa: E402
 from telemetry.live.consumers import websocket_urlpatterns  # noqa: E402
@@ -31,7 +32,7 @@ sockets = CookieMiddleware(SocketSessionMiddleware(AuthMiddleware(URLRouter([*we
 application = MetricsMiddleware(
     ProtocolTypeRouter(
         {
-            "http": BodyLimit(django_application),
+            "http": BodyLimit(ThreadHandler()),
             "websocket": AllowedHostsOriginValidator(SameOriginOnly(sockets)),
         }
     )
