@@ -18,6 +18,7 @@ from agent.machine import Machine
 from agent.outbox import AgentOutbox
 from agent.runs.manager import RunManager
 from agent.settings import Settings
+from agent.step_execution import StepProcessPool
 from hostwire.heartbeat import BEAT_SECONDS, beat
 from hostwire.protocol import Request, prepare_structs, task_name
 from hostwire.signing import digest, queue_name
@@ -80,7 +81,8 @@ def run(hosts: Sequence[Settings]) -> None:
     prepare_structs()
     app = application(hosts[0])
     with ExitStack() as started:
-        handlers = {queue_name(settings.host): _start_handler(settings, app, started) for settings in hosts}
+        steps = StepProcessPool()
+        handlers = {queue_name(settings.host): _start_handler(settings, app, steps, started) for settings in hosts}
         for request in get_args(Request):
             _register(app, task_name(request), handlers)
 
@@ -110,11 +112,13 @@ def run(hosts: Sequence[Settings]) -> None:
         ).start()
 
 
-def _start_handler(settings: Settings, app: Celery, started: ExitStack) -> CommandHandler:
+def _start_handler(settings: Settings, app: Celery, steps: StepProcessPool, started: ExitStack) -> CommandHandler:
     """Start what carries out the commands of one host; it ends with `started`."""
     journal = Journal(settings.state)
     started.callback(journal.close)
-    machine = Machine(settings.root, read_seconds=settings.read_seconds, step_seconds=settings.step_seconds)
+    machine = Machine(
+        settings.root, read_seconds=settings.read_seconds, step_seconds=settings.step_seconds, steps=steps
+    )
     started.callback(machine.close)
     outbox = AgentOutbox(app, settings.site_queue, journal)
     handler = CommandHandler(settings, machine, journal, outbox, RunManager(settings, machine))

@@ -38,7 +38,7 @@ def _drivers(root: Path) -> dict[str, str] | None:
     }
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)  # two a host
 def _modules(listing: Path, _changed: int) -> frozenset[str]:
     """Return the modules in a list of the kernel's: 'kernel/drivers/nvme/host/nvme.ko.xz: …', a line each."""
     lines = listing.read_bytes().splitlines()

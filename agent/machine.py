@@ -30,13 +30,18 @@ class DeviceLookupError(Exception):
 
 
 class Machine:
-    """One host. `read_seconds` limits a read, `step_seconds` a change; raises StepError and StepTimeoutError."""
+    """One host. `read_seconds` limits a read, `step_seconds` a change; raises StepError and StepTimeoutError.
 
-    def __init__(self, root: Path, *, read_seconds: float, step_seconds: float) -> None:
+    Several hosts of one process share the processes of `steps`.
+    """
+
+    def __init__(
+        self, root: Path, *, read_seconds: float, step_seconds: float, steps: StepProcessPool | None = None
+    ) -> None:
         self.root = root
         self.read_seconds = read_seconds
         self.step_seconds = step_seconds
-        self._steps = StepProcessPool(root)
+        self._steps = steps or StepProcessPool()
         self._lock = threading.Lock()
         # The times until which devices are not read again.
         self._paused: dict[str, float] = {}
@@ -49,10 +54,10 @@ class Machine:
     @property
     def stuck(self) -> list[str]:
         """Steps whose processes cannot be ended."""
-        return self._steps.stuck
+        return self._steps.stuck(self.root)
 
     def _read(self, shape: type[T], step: str, **arguments: Any) -> T:
-        return self._steps.execute(shape, step, seconds=self.read_seconds, **arguments)
+        return self._steps.execute(shape, self.root, step, seconds=self.read_seconds, **arguments)
 
     def addresses(self) -> list[str]:
         """Return the addresses of the devices that are reported."""
@@ -111,7 +116,7 @@ class Machine:
     def gpus(self) -> NvmlReadings:
         """Return NVML's readings."""
         try:
-            readings = self._steps.execute(NvmlReadings, "gpus", seconds=max(self.read_seconds, 5.0))
+            readings = self._steps.execute(NvmlReadings, self.root, "gpus", seconds=max(self.read_seconds, 5.0))
         except StepError as error:
             return NvmlReadings(absent=f"NVML: {error}")
         self._gpu_serials = {gpu.address: gpu.serial for gpu in readings.gpus if gpu.serial not in ("", "0")}
@@ -119,12 +124,13 @@ class Machine:
 
     def set_draining(self, address: str, *, draining: bool) -> str:
         """Block or allow new use of a GPU by NVML; returns the reason for a refusal, or ''."""
-        return self._steps.execute(str, "draining", seconds=self.step_seconds, address=address, draining=draining)
+        seconds = self.step_seconds
+        return self._steps.execute(str, self.root, "draining", seconds=seconds, address=address, draining=draining)
 
     def write(self, path: str, content: str, *, seconds: float | None = None) -> None:
         """Write to a control file below /sys/bus/pci."""
         limit = self.step_seconds if seconds is None else seconds
-        self._steps.execute(NoneType, "write", seconds=limit, path=path, content=content + "\n")
+        self._steps.execute(NoneType, self.root, "write", seconds=limit, path=path, content=content + "\n")
 
     def find(self, selector: DeviceSelector) -> PciDevice:
         """Return the matching device, of a card its first function; raises DeviceLookupError for none or several."""

@@ -23,6 +23,8 @@ from hostwire.training import RunUpdate
 MAX_STUCK_PROCESSES = 8
 # The time in seconds that a new process may take to start; a busy machine is not a hanging device.
 START_SECONDS = 30.0
+# Steps take milliseconds: most wait for the process of another one rather than for the start of one more.
+SHARE_SECONDS = 1.0
 CODE_ROOT = Path(__file__).resolve().parent.parent
 T = TypeVar("T")
 
@@ -36,78 +38,92 @@ class StepTimeoutError(StepError):
 
 
 class StepProcessPool:
-    """Processes that execute steps below one root folder. Thread-safe."""
+    """Processes that execute steps for all hosts of this process: one, and more while it hangs. Thread-safe."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._lock = threading.Lock()
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
         self._idle: list[subprocess.Popen[bytes]] = []
-        self._stuck: list[tuple[subprocess.Popen[bytes], str]] = []
+        self._busy = 0  # processes that execute a step, or start
+        self._stuck: list[tuple[subprocess.Popen[bytes], Path, str]] = []
 
-    def execute(self, shape: type[T], step: str, *, seconds: float, **arguments: Any) -> T:
-        """Execute a step and return its value as `shape`.
+    def execute(self, shape: type[T], root: Path, step: str, *, seconds: float, **arguments: Any) -> T:
+        """Execute a step below a root folder and return its value as `shape`.
 
         Raises StepTimeoutError after `seconds`, StepError where the host refuses it.
         """
-        process = self._process(step)
+        process = self._take_idle()
+        line = b""
         try:
-            _send_line(process, msgspec.json.encode(StepRequest(step, arguments)) + b"\n")
+            process = process or _start()
+            _send_line(process, msgspec.json.encode(StepRequest(str(root), step, arguments)) + b"\n")
             line = _read_line(process, seconds)
         except TimeoutError:
-            process.kill()
-            with self._lock:
-                self._stuck.append((process, step))
             raise StepTimeoutError(f"did not end within {seconds:g} s") from None
         except OSError as error:
-            process.kill()
-            process.wait()
             raise StepError(f"the process that executed the step ended: {error}") from error
-        with self._lock:
-            self._idle.append(process)
+        finally:
+            self._give_back(process, root, step, is_well=bool(line))
         reply = msgspec.json.decode(line, type=StepReply)
         if reply.error:
             raise StepError(reply.error)
         return msgspec.json.decode(reply.value, type=shape)
 
-    @property
-    def stuck(self) -> list[str]:
-        """The abandoned steps whose processes cannot be ended."""
-        with self._lock:
-            self._stuck = [(process, step) for process, step in self._stuck if process.poll() is None]
-            return [step for _, step in self._stuck]
+    def stuck(self, root: Path | None = None) -> list[str]:
+        """Return the abandoned steps whose processes cannot be ended, below a root folder or all."""
+        with self._changed:
+            self._stuck = [one for one in self._stuck if one[0].poll() is None]
+            return [step for _, where, step in self._stuck if root in (None, where)]
 
     def close(self) -> None:
         """End the processes."""
-        with self._lock:
+        with self._changed:
             for process in self._idle:
                 process.kill()
                 process.wait()
             self._idle.clear()
 
-    def _process(self, step: str) -> subprocess.Popen[bytes]:
-        if len(stuck := self.stuck) >= MAX_STUCK_PROCESSES:
+    def _take_idle(self) -> subprocess.Popen[bytes] | None:
+        """Return a process that executes nothing, after some waiting; None where one is to be started."""
+        if len(stuck := self.stuck()) >= MAX_STUCK_PROCESSES:
             raise StepTimeoutError(f"was not executed: earlier steps have not ended ({', '.join(sorted(set(stuck)))})")
-        with self._lock:
+        with self._changed:
+            self._changed.wait_for(lambda: self._idle or not self._busy, SHARE_SECONDS)
+            self._busy += 1
             while self._idle:
                 process = self._idle.pop()
                 if process.poll() is None:
                     return process
-        process = subprocess.Popen(  # noqa: S603 - a module of the agent
-            [sys.executable, "-m", "agent.step_worker", str(self._root)],
-            cwd=CODE_ROOT,
-            # A simulated NVML finds its host by the variable; one process may serve several of them.
-            env={name: value for name, value in os.environ.items() if name != "AGENT_ALSO"}
-            | {"AGENT_ROOT": str(self._root)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        try:
-            _read_line(process, START_SECONDS)
-        except OSError as error:
+        return None
+
+    def _give_back(self, process: subprocess.Popen[bytes] | None, root: Path, step: str, *, is_well: bool) -> None:
+        """Keep a process for the next step; it is ended where there is one already, or where it is not well."""
+        with self._changed:
+            self._busy -= 1
+            is_kept = is_well and not self._idle
+            if is_kept and process is not None:
+                self._idle.append(process)
+            self._changed.notify()
+        if process is not None and not is_kept:
             process.kill()
-            process.wait()
-            raise StepError("no process could be started for the step") from error
-        return process
+            if is_well:
+                process.wait()
+            else:
+                with self._changed:
+                    self._stuck.append((process, root, step))
+
+
+def _start() -> subprocess.Popen[bytes]:
+    """Start a process that executes steps; raises StepError."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agent.step_worker"], cwd=CODE_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        _read_line(process, START_SECONDS)
+    except OSError as error:
+        process.kill()
+        process.wait()
+        raise StepError("no process could be started for the step") from error
+    return process
 
 
 def _send_line(process: subprocess.Popen[bytes], line: bytes) -> None:

@@ -1,4 +1,4 @@
-"""`python -m agent.step_worker ROOT`: executes single steps for the agent, a line of JSON each; may be killed anytime.
+"""`python -m agent.step_worker`: executes single steps for the agent, a line of JSON each; may be killed anytime.
 
 All access to hardware is in these processes, so that a read that never returns blocks nothing else.
 """
@@ -33,8 +33,9 @@ STEPS: dict[str, Callable[..., Any]] = {
 
 
 class StepRequest(msgspec.Struct):
-    """One step and its arguments."""
+    """One step below the root folder of a host, and its arguments."""
 
+    root: str
     step: str
     arguments: dict[str, Any]
 
@@ -46,10 +47,11 @@ class StepReply(msgspec.Struct):
     error: str = ""
 
 
-def execute_step(root: Path, request: StepRequest) -> StepReply:
+def execute_step(request: StepRequest) -> StepReply:
     """Execute one step."""
+    os.environ["AGENT_ROOT"] = request.root  # a simulated NVML finds its host by it
     try:
-        return StepReply(msgspec.Raw(msgspec.json.encode(STEPS[request.step](root, **request.arguments))))
+        return StepReply(msgspec.Raw(msgspec.json.encode(STEPS[request.step](Path(request.root), **request.arguments))))
     except OSError as error:
         return StepReply(error=error.strerror or str(error))
     except Exception as error:  # noqa: BLE001 - any error is reported to the agent
@@ -58,7 +60,6 @@ def execute_step(root: Path, request: StepRequest) -> StepReply:
 
 def main() -> None:
     """Execute steps until the agent closes the pipe or ends, even during a step."""
-    root = Path(sys.argv[1])
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def listen() -> None:
@@ -71,7 +72,7 @@ def main() -> None:
     while True:
         sys.stdout.buffer.write(msgspec.json.encode(reply) + b"\n")
         sys.stdout.buffer.flush()
-        reply = execute_step(root, msgspec.json.decode(lines.get(), type=StepRequest))
+        reply = execute_step(msgspec.json.decode(lines.get(), type=StepRequest))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ MAX_MODEL_LENGTH = 40  # letters, of an NVMe drive's: NVM Express base specifica
 MEMORY, PREFETCHABLE, WINDOW, UNASSIGNED = 0x200, 0x2000, 0x200000, 0x20000000
 MAX_RESOURCE_BYTES = 2**50  # more is no range of a working device
 # Cache: serial numbers do not change while a device stays, and the VPD of some cards takes a second to read.
-_serials: dict[tuple[str, int], str] = {}
+_serials: dict[tuple[Path, int], str] = {}
 
 
 def pci_root(root: Path) -> Path:
@@ -80,7 +80,7 @@ def device(root: Path, address: str) -> PciDevice | None:
         subsystem_vendor_id=read_text(place / "subsystem_vendor"),
         subsystem_id=read_text(place / "subsystem_device"),
         class_code=read_text(place / "class"),
-        serial=_serial(place, (address, inode), answers=answers),
+        serial=_serial(place, inode, answers=answers),
         driver=driver(root, address),
         numa_node=_number(read_text(place / "numa_node"), -1),
         width=_number(read_text(place / "current_link_width"), 0) if answers else 0,
@@ -224,7 +224,8 @@ def _answers(place: Path, problems: list[str]) -> bool:
         return not _is_missing(error)
 
 
-def _serial(place: Path, key: tuple[str, int], *, answers: bool) -> str:
+def _serial(place: Path, inode: int, *, answers: bool) -> str:
+    key = place, inode
     if key not in _serials and answers:
         _serials[key] = _read_serial(place)
     return _serials.get(key, "")

@@ -116,7 +116,9 @@ def test_a_killed_agent_leaves_no_process_behind(lab: Lab) -> None:
         return [
             folder.name
             for folder in Path("/proc").iterdir()
-            if folder.name.isdigit() and f"agent.step_worker\0{root}" in _command_line(folder)
+            if folder.name.isdigit()
+            and "agent.step_worker" in _text(folder / "cmdline")
+            and f"AGENT_ROOT={root}\0" in _text(folder / "environ")
         ]
 
     assert steps()
@@ -125,9 +127,9 @@ def test_a_killed_agent_leaves_no_process_behind(lab: Lab) -> None:
     lab.agent.start()
 
 
-def _command_line(process: Path) -> str:
+def _text(file: Path) -> str:
     try:
-        return (process / "cmdline").read_bytes().decode(errors="replace")
+        return file.read_bytes().decode(errors="replace")
     except OSError:
         return ""
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,7 @@ from agent.step_execution import StepError, StepProcessPool, StepTimeoutError
 from hostwire.protocol import DeviceHolder, DeviceSelector, HostReport, PciDevice
 from hostwire.signing import MAX_BYTES
 from tests.processes import ROOT
+from tests.waiting import wait_for
 
 FOUND = PciDevice("0000:41:00.0", "0x10de", "0x1db4", serial="ABC")
 
@@ -190,15 +192,15 @@ def test_a_step_that_never_ends_is_given_up_and_the_next_one_is_taken(tmp_path: 
     place = tmp_path / "sys/bus/pci/devices/0000:41:00.0"
     place.mkdir(parents=True)
     os.mkfifo(place / "vendor")
-    pool = StepProcessPool(tmp_path)
+    pool = StepProcessPool()
     for _ in range(3):
         with pytest.raises(StepTimeoutError, match=r"did not end within 0\.2 s"):
-            pool.execute(PciDevice, "device", seconds=0.2, address="0000:41:00.0")
-    assert pool.execute(bool, "present", seconds=5, address="0000:41:00.0") is True
+            pool.execute(PciDevice, tmp_path, "device", seconds=0.2, address="0000:41:00.0")
+    assert pool.execute(bool, tmp_path, "present", seconds=5, address="0000:41:00.0") is True
     with pytest.raises(StepError, match="no PCI address"):
-        pool.execute(bool, "present", seconds=5, address="0000")
+        pool.execute(bool, tmp_path, "present", seconds=5, address="0000")
     with pytest.raises(StepError, match="KeyError"):
-        pool.execute(bool, "reboot", seconds=5)
+        pool.execute(bool, tmp_path, "reboot", seconds=5)
     pool.close()
 
 
@@ -220,10 +222,10 @@ def test_each_host_of_one_process_has_gpus_of_its_own(tmp_path: Path, monkeypatc
         (tmp_path / host / "gpus" / "0000:41:00.0.json").write_bytes(msgspec.json.encode(gpu))
     monkeypatch.setenv("AGENT_ROOT", str(tmp_path / "first"))
     monkeypatch.setenv("AGENT_NVML", "simulator.nvml")
+    pool = StepProcessPool()
     for host in ("first", "second"):
-        pool = StepProcessPool(tmp_path / host)
-        found[host] = pool.execute(NvmlReadings, "gpus", seconds=5)
-        pool.close()
+        found[host] = pool.execute(NvmlReadings, tmp_path / host, "gpus", seconds=5)
+    pool.close()
     assert {host: [gpu.serial for gpu in one.gpus] for host, one in found.items()} == {
         "first": ["first"],
         "second": ["second"],
@@ -232,10 +234,32 @@ def test_each_host_of_one_process_has_gpus_of_its_own(tmp_path: Path, monkeypatc
 
 @pytest.mark.process
 def test_a_process_that_was_killed_while_it_waited_for_work_is_replaced(tmp_path: Path) -> None:
-    pool = StepProcessPool(tmp_path)
-    assert pool.execute(bool, "present", seconds=5, address="0000:41:00.0") is False
+    pool = StepProcessPool()
+    assert pool.execute(bool, tmp_path, "present", seconds=5, address="0000:41:00.0") is False
     for process in pool._idle:
         process.kill()
         process.wait()
-    assert pool.execute(bool, "present", seconds=5, address="0000:41:00.0") is False
+    assert pool.execute(bool, tmp_path, "present", seconds=5, address="0000:41:00.0") is False
+    pool.close()
+
+
+@pytest.mark.process
+def test_steps_share_one_process_and_a_hanging_one_delays_no_other_for_long(tmp_path: Path) -> None:
+    place = tmp_path / "stuck/sys/bus/pci/devices/0000:41:00.0"
+    place.mkdir(parents=True)
+    os.mkfifo(place / "vendor")
+    pool = StepProcessPool()
+    address = "0000:41:00.0"
+    with ThreadPoolExecutor(9) as threads:
+        hosts = [threads.submit(pool.execute, bool, tmp_path, "present", seconds=30, address=address) for _ in range(8)]
+        assert [one.result() for one in hosts] == [False] * 8
+        assert len(pool._idle) == 1
+        hanging = threads.submit(pool.execute, PciDevice, tmp_path / "stuck", "device", seconds=5, address=address)
+        wait_for(lambda: pool._busy, "the step that hangs was not begun")
+        assert pool.execute(bool, tmp_path, "present", seconds=5, address=address) is False
+        assert not hanging.done()
+        with pytest.raises(StepTimeoutError):
+            hanging.result()
+    assert pool.execute(bool, tmp_path, "present", seconds=5, address=address) is False
+    assert pool.stuck(tmp_path) == []
     pool.close()

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import resource
 import signal
+import sqlite3
 import statistics
 import time
 from collections.abc import Iterator
@@ -19,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.postgres import PROGRAMS, PostgresServer
-from tests.site import RunningSite, kill, pids_naming, processes_of
+from tests.site import RunningSite, kill, processes_of
 from tests.stage.chassis import there
 from tests.stage.conftest import StageResults
 from tests.stage.operator import Operator
@@ -76,14 +78,23 @@ def test_chassis_that_are_added_are_shared_and_stay_where_they_are(results: Stag
 
 def test_each_simulated_host_has_an_agent_that_takes_commands(stage: Stage) -> None:
     data = stage.site.data
-    hosts = {folder.name for folder in (data / "simulator/hosts").iterdir()}
-    assert hosts == {"node-a", "node-b", "node-c"}
-    for host in hosts:
-        log = data / "logs/agent.log"
-        wait_for(lambda log=log: "ready\n" in log.read_text(), f"the agent of {host} did not get ready")  # type: ignore[misc]
-        assert "Traceback" not in log.read_text()
-        # What it reads is the tree of its own host.
-        assert pids_naming(f"agent.step_worker\0{data}/simulator/hosts/{host}")
+    trees = {folder.name: folder for folder in (data / "simulator/hosts").iterdir()}
+    assert trees.keys() == {"node-a", "node-b", "node-c"}
+    log = data / "logs/agent.log"
+    wait_for(lambda: "ready\n" in log.read_text(), "the agents did not get ready")
+    assert "Traceback" not in log.read_text()
+
+    def reports() -> dict[str, set[str]]:
+        with contextlib.closing(sqlite3.connect(data / "falconweb.sqlite3")) as database:
+            rows = database.execute("SELECT report FROM fabric_hostagent WHERE reported_at IS NOT NULL").fetchall()
+        found = [json.loads(report) for (report,) in rows]
+        return {one["hostname"]: {device["address"] for device in one["devices"]} for one in found}
+
+    wait_for(lambda: reports().keys() == trees.keys(), lambda: f"reports came of {set(reports())}")
+    # What is read for each is the tree of its own host.
+    for host, addresses in reports().items():
+        assert addresses
+        assert addresses <= {entry.name for entry in (trees[host] / "sys/bus/pci/devices").iterdir()}
 
 
 # --- sick BMCs ------------------------------------------------------------------------------------------------------
