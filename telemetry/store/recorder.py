@@ -48,6 +48,7 @@ class ReadingRecorder:
         self._offset = chassis_id * 37 % 60
         self._is_first = True
         self._rows: list[ReadingRow] = []
+        self._ends, self._most_rows = 0.0, 0  # of the rows: when the next batch begins, Unix s, and how many fit
         self._run = 0
         self._before: float | None = None
         self._open_gap: RecordedGap | None = None
@@ -80,8 +81,10 @@ class ReadingRecorder:
         if verdict is not SampleVerdict.GOES_ON:
             self._submit_rows()
             self._run, self._before = secrets.randbits(31), None
-        elif self._is_full(sample):
+        elif sample.at >= self._ends or len(self._rows) >= self._most_rows:
             self._submit_rows()
+        if not self._rows:
+            self._set_limits(sample)
         self._rows.append(ReadingRow(sample.at, sample.measured_at, sample.counted))
 
     def lost(self, sentence: str) -> None:
@@ -100,13 +103,11 @@ class ReadingRecorder:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(written)), CLOSE_SECONDS)
 
-    def _is_full(self, sample: Sample) -> bool:
-        if not self._rows:
-            return False
-        first = self._rows[0].at + self._offset
+    def _set_limits(self, first: Sample) -> None:
+        """Set where the batch that begins with a reading ends."""
         span = settings.CONFIG.store_seconds
-        ends = first // span * span + span
-        return sample.at + self._offset >= ends or (len(self._rows) + 1) * len(sample.counted) > MAX_CHUNK_VALUES
+        self._ends = (first.at + self._offset) // span * span + span - self._offset
+        self._most_rows = max(1, MAX_CHUNK_VALUES // max(1, len(first.counted)))
 
     def _begin_gap(self, reason: str, now: float) -> None:
         if self._open_gap is None:

@@ -21,7 +21,6 @@ from telemetry.instrumentation import metrics
 from telemetry.store import batches
 from telemetry.store.batches import ColumnLayout, EncodedBatch, ReadingBatch, encode_batch, round_to_ms
 from telemetry.store.chunks import catalogue_get_or_create, clear_caches
-from telemetry.store.models import Chunk, Due
 from telemetry.store.rules import ROLLUPS, TIER_SHAPES, Tier, window_start
 
 logger = logging.getLogger(__name__)
@@ -36,6 +35,13 @@ STOP_SECONDS = 4.0
 # Errors of a database that will recover are DatabaseError without these; all others are of the data, and a retry does
 # not mend them.
 DATA_ERRORS = (DataError, IntegrityError)
+
+# Rows of the models take longer to build than to insert.
+INSERT_CHUNK = (
+    "INSERT INTO store_chunk (chassis, tier, catalogue_id, since, until, before, version, rows, size, data) "
+    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+)
+INSERT_DUE = "INSERT INTO store_due (chassis, tier, since, until) VALUES (%s, %s, %s, %s)"
 
 
 class DroppedSpans:
@@ -226,7 +232,7 @@ class StoreWriter:
         try:
             oldest = time.time() - settings.KEEP_SECONDS[Tier.RAW]
             stored = [one for one in encoded if one.rows and one.since >= oldest]
-            rows = [_chunk_row(one, one.batch.layout) for one in stored if one.batch.layout is not None]
+            rows = [_chunk_values(one, one.batch.layout) for one in stored if one.batch.layout is not None]
             taken_over = {one.batch.chassis for one in stored} & self._takeovers
             with transaction.atomic(using=settings.READINGS_DATABASE):
                 for one in encoded:
@@ -237,8 +243,9 @@ class StoreWriter:
                 reason = f"The store could not write: {self._last_error or 'it was too slow'}."
                 for chassis, since, until in dropped:
                     batches.gap_add(chassis, since, until, reason)
-                Chunk.objects.bulk_create(rows)
-                Due.objects.bulk_create(due for one in stored for due in _rollups_due(one))
+                with connections[settings.READINGS_DATABASE].cursor() as cursor:
+                    cursor.executemany(INSERT_CHUNK, rows)
+                    cursor.executemany(INSERT_DUE, [due for one in stored for due in _rollups_due(one)])
         except BaseException:
             with self._changed:
                 self._dropped.prepend(dropped)
@@ -255,22 +262,22 @@ def _is_outage(error: Exception) -> bool:
     return isinstance(error, DatabaseError) and not isinstance(error, DATA_ERRORS)
 
 
-def _chunk_row(one: EncodedBatch, layout: ColumnLayout) -> Chunk:
+def _chunk_values(one: EncodedBatch, layout: ColumnLayout) -> tuple[object, ...]:
     chassis = one.batch.chassis
-    return Chunk(
-        chassis=chassis, tier=Tier.RAW, since=one.since, until=one.until, before=one.batch.before,
-        catalogue_id=catalogue_get_or_create(chassis, layout.entries, layout.digest),
-        version=one.batch.run, rows=one.rows, size=len(one.data), data=one.data,
+    catalogue = catalogue_get_or_create(chassis, layout.entries, layout.digest)
+    return (
+        chassis, Tier.RAW.value, catalogue, one.since, one.until, one.batch.before,
+        one.batch.run, one.rows, len(one.data), one.data,
     )  # fmt: skip
 
 
-def _rollups_due(one: EncodedBatch) -> Iterator[Due]:
+def _rollups_due(one: EncodedBatch) -> Iterator[tuple[object, ...]]:
     """Yield the rollups that become due: a span in each window."""
     tier = ROLLUPS[0]
     begin, end = round(one.since * 1000), round(one.until * 1000) + 1
     while begin < end:
         window_ends = min(end, window_start(tier, begin) + TIER_SHAPES[tier].window)
-        yield Due(chassis=one.batch.chassis, tier=tier, since=begin / 1000, until=window_ends / 1000)
+        yield one.batch.chassis, tier.value, begin / 1000, window_ends / 1000
         begin = window_ends
 
 
