@@ -58,6 +58,7 @@ WIDTH, DIFFERENCES, HOLES = 0x0F, 0x10, 0x20
 EXACT_LIMIT = 2.0**53  # not every larger integer is a float
 INT64_LIMIT = 2.0**63
 FACTORS = 10.0 ** np.arange(BITS)
+SCALE_LIMITS = np.array([INT64_LIMIT] + [EXACT_LIMIT] * (SCALES - 1))
 LIMITS = np.array([0, *((1 << 8 * width) - 1 for width in range(1, 8))], dtype=np.uint64)
 
 
@@ -240,8 +241,9 @@ class _IntegerColumns:
             holed = gone.any(axis=1)
             values[holed] = _fill_holes(values[holed], gone[holed])
         # Most columns of a chassis are constant and take little time.
-        kinds, first = _to_integers(fixed[:, None])
-        kinds[moving], whole = _to_integers(values)
+        least = _least_places(fixed)
+        kinds, first = _to_integers(fixed[:, None], least)
+        kinds[moving], whole = _to_integers(values, least[moving])
         numbers = first[:, 0]
         numbers[moving] = 0
         return cls(columns.rows, kinds, numbers, moving, whole, holes)
@@ -258,18 +260,17 @@ class _IntegerColumns:
         widths, taken = np.empty(0, np.uint8), np.empty((0, 0, 8), np.uint8)
         if len(self.moving):
             steps = np.diff(self.whole, axis=1)
-            floors = self.whole.min(axis=1), steps.min(axis=1)
-            over, over_steps = (
-                (one - floor[:, None]).view(np.uint64) for one, floor in zip((self.whole, steps), floors, strict=True)
-            )
-            most = over.max(axis=1), over_steps.max(axis=1)
+            floors = np.stack([self.whole.min(axis=1), steps.min(axis=1)])
+            ranges = (np.stack([self.whole.max(axis=1), steps.max(axis=1)]) - floors).view(np.uint64)
             # Store whichever has the smaller range: it needs fewer bytes.
-            differ = most[1] < most[0]
-            over[differ, 1:], over[differ, 0] = over_steps[differ], 0
-            widths = np.searchsorted(LIMITS, np.where(differ, most[1], most[0])).astype(np.uint8)
+            differ = ranges[1] < ranges[0]
+            widths = np.searchsorted(LIMITS, ranges.min(axis=0)).astype(np.uint8)
             packing[self.moving] = widths | np.where(differ, DIFFERENCES, 0).astype(np.uint8)
             first[self.moving] = np.where(differ, self.whole[:, 0], 0)
-            least[self.moving] = np.where(differ, floors[1], floors[0])
+            floor = np.where(differ, floors[1], floors[0])
+            least[self.moving] = floor
+            over = self.whole - floor[:, None]
+            over[differ, 0], over[differ, 1:] = 0, (steps - floor[:, None])[differ]
             taken = over.view(np.uint8).reshape(*over.shape, 8)
         if self.holes is not None:
             packing |= np.where(self.holes.any(axis=1), HOLES, 0).astype(np.uint8)
@@ -374,28 +375,43 @@ def _changing_columns(numbers: Integers) -> NDArray[np.bool_]:
     return moves
 
 
-def _to_integers(values: Values) -> tuple[SmallIntegers, Integers]:
-    """Return kind and integers of each column."""
-    kinds = np.full(len(values), BITS, np.uint8)
+def _to_integers(values: Values, least: SmallIntegers) -> tuple[SmallIntegers, Integers]:
+    """Return kind and integers of each column; `least` are the decimal places that it has at least.
+
+    Those of its first value, mostly: then the whole column is converted once.
+    """
+    kinds = least.copy()
     whole = np.empty(values.shape, np.int64)
-    left, rest = np.arange(len(values)), values
     with np.errstate(over="ignore", invalid="ignore"):
-        for scale in range(SCALES):
-            if not len(left):
-                return kinds, whole
+        left = np.flatnonzero(kinds < SCALES)
+        while len(left):
+            rest = values if len(left) == len(values) else values[left]
+            factors = FACTORS[kinds[left]][:, None]
             # Adding zero turns -0.0 into 0.0, which then does not fit.
-            rounded = np.rint(rest * 10.0**scale if scale else rest) + 0.0
-            back = rounded / 10.0**scale if scale else rounded
-            fits = (back.view(np.int64) == rest.view(np.int64)).all(axis=1)
-            fits &= np.abs(rounded).max(axis=1) < (EXACT_LIMIT if scale else INT64_LIMIT)
-            kinds[left[fits]] = scale
+            rounded = np.rint(rest * factors) + 0.0
+            fits = ((rounded / factors).view(np.int64) == rest.view(np.int64)).all(axis=1)
+            fits &= np.maximum(rounded.max(axis=1), -rounded.min(axis=1)) < SCALE_LIMITS[kinds[left]]
             whole[left[fits]] = rounded[fits].astype(np.int64)
-            left, rest = left[~fits], rest[~fits]
-    bits = rest.view(np.int64)
-    shifts = _trailing_zeros(np.bitwise_or.reduce(bits, axis=1))
-    kinds[left] = BITS + shifts
-    whole[left] = bits >> shifts[:, None]
+            left = left[~fits]
+            kinds[left] += 1
+            left = left[kinds[left] < SCALES]
+    left = np.flatnonzero(kinds == SCALES)
+    if len(left):
+        bits = values[left].view(np.int64)
+        shifts = _trailing_zeros(np.bitwise_or.reduce(bits, axis=1))
+        kinds[left] = BITS + shifts
+        whole[left] = bits >> shifts[:, None]
     return kinds, whole
+
+
+def _least_places(values: Values) -> SmallIntegers:
+    """Return the decimal places of each number, SCALES where it has more than are tried."""
+    factors = FACTORS[:SCALES, None]
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = np.rint(values * factors) + 0.0
+        fits = (rounded / factors).view(np.int64) == np.ascontiguousarray(values).view(np.int64)
+        fits &= np.abs(rounded) < SCALE_LIMITS[:, None]
+    return np.where(fits.any(axis=0), fits.argmax(axis=0), SCALES).astype(np.uint8)
 
 
 def _to_floats(kinds: SmallIntegers, whole: Integers) -> Values:

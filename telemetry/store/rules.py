@@ -102,6 +102,7 @@ def widen_span(span: SpanMs, step: int) -> SpanMs:
 
 
 DecimalPlaces = NDArray[np.int8]  # decimal places of each column; -1 where it has none
+MAX_STRIDES = 64  # readings a bucket, beyond which `reduceat` is as quick
 FLOAT_BITS = 29  # of the 52 mantissa bits of an f64, those that an f32 lacks
 
 
@@ -136,16 +137,16 @@ class Buckets:
         full: NDArray[np.bool_] = np.logical_and.reduce(present, axis=1)
         low, high, total = (np.empty((len(full), len(begins))) for _ in range(3))
         some: NDArray[np.bool_] | slice = slice(None) if full.all() else full  # a slice copies nothing
-        low[some] = np.minimum.reduceat(self.low[some], begins, axis=1)
-        high[some] = np.maximum.reduceat(self.high[some], begins, axis=1)
-        total[some] = np.add.reduceat(self.total[some], begins, axis=1)
+        low[some] = _reduce(np.minimum, self.low[some], begins)
+        high[some] = _reduce(np.maximum, self.high[some], begins)
+        total[some] = _reduce(np.add, self.total[some], begins)
         holed = ~full
         if holed.any():
             low[holed] = np.fmin.reduceat(self.low[holed], begins, axis=1)
             high[holed] = np.fmax.reduceat(self.high[holed], begins, axis=1)
             total[holed] = np.add.reduceat(np.where(present[holed], self.total[holed], 0.0), begins, axis=1)
             total[holed] = np.where(np.isnan(low[holed]), np.nan, total[holed])
-        count = np.add.reduceat(self.count, begins, axis=1)
+        count = _reduce(np.add, self.count, begins)
         return type(self)(place[begins] * step + origin, low, high, total, count)
 
     def between(self, since: int, until: int) -> Self:
@@ -189,6 +190,18 @@ class Buckets:
         return type(self)(
             self.at[rows], self.low[:, rows], self.high[:, rows], self.total[:, rows], self.count[:, rows]
         )
+
+
+def _reduce(operation: np.ufunc, values: Values, begins: NDArray[np.intp]) -> Values:
+    """Return what `operation.reduceat` does along the rows, in less time where all groups are equally long."""
+    each, rest = divmod(values.shape[1], len(begins))
+    if rest or each > MAX_STRIDES or (np.diff(begins) != each).any():
+        found: Values = operation.reduceat(values, begins, axis=1)
+        return found
+    found = values[:, ::each].copy()
+    for number in range(1, each):
+        operation(found, values[:, number::each], out=found)
+    return found
 
 
 def concatenate_buckets(parts: Sequence[Buckets]) -> Buckets:
