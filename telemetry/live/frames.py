@@ -50,6 +50,7 @@ RECENT_FRAMES = 600
 RECENT_SECONDS = 600.0
 CATALOGUES_PER_BATCH = 20  # in memory at a time; each is up to 1 MB
 MAX_FRAMES_PER_WRITE = 64
+GATHER_SECONDS = 0.005  # after a write: frames of a busy worker go several at a time
 REFRESH_CHANNEL = "refresh"  # id of a chassis whose inventory may have changed
 ACCESS_CHANNEL = "access"  # the reading scopes of persons may have changed
 MAX_TIME = 1e11  # Unix s
@@ -160,7 +161,7 @@ def stored_catalogue(raw: bytes | None) -> StoredCatalogue | None:
         return None
 
 
-def _catalogue_prefix(revision: int) -> str:
+def _catalogue_prefix(revision: int | str) -> str:
     """Return the start of a catalogue's JSON, by which the Redis script compares its revision with that of a frame."""
     return f'{{"revision": {revision}, '
 
@@ -224,24 +225,32 @@ class FrameUpdate:
     counters: Values | None = None
     period: float = 1.0
 
-    def packed(self) -> tuple[int, bytes, bytes, bytes, int, str]:
-        """Return chassis, key frame, recent frame, counters (b'' for none), expiry in s, and catalogue prefix."""
+    def packed(self) -> bytes:
+        """Return what PUBLISH_SCRIPT takes: PUBLICATION, the key frame, the recent frame, and the counters."""
         frame = self.frame
         counted = b""
         if self.counters is not None:
             counted = RECENT_HEADER.pack(frame.revision, frame.at) + self.counters.astype("<f8").tobytes()
         expiry = max(FRAME_SECONDS, round(3 * self.period))
-        return frame.chassis, encode_key(frame), pack_recent(frame), counted, expiry, _catalogue_prefix(frame.revision)
+        raw, recent = encode_key(frame), pack_recent(frame)
+        return PUBLICATION.pack(expiry, len(raw), len(recent)) + raw + recent + counted
 
 
+PUBLICATION = struct.Struct("<III")  # expiry in s, size of the key frame, size of the recent frame
+# One argument a frame: packing each takes the worker longer than taking it apart takes Redis.
 PUBLISH_SCRIPT = f"""
 local published, unknown = 0, {{}}
 local function own(key, kind)
   local found = redis.call('TYPE', key).ok
   if found ~= kind and found ~= 'none' then redis.call('DEL', key) end
 end
-for place = 2, #ARGV, 6 do
-  local chassis, raw, recent, counted, expiry, head = unpack(ARGV, place, place + 5)
+for place = 2, #ARGV do
+  local expiry, size, recent_size, begin = struct.unpack('<I4I4I4', ARGV[place])
+  local raw = string.sub(ARGV[place], begin, begin + size - 1)
+  local recent = string.sub(ARGV[place], begin + size, begin + size + recent_size - 1)
+  local counted = string.sub(ARGV[place], begin + size + recent_size)
+  local revision, chassis = struct.unpack('<I2I4', raw, 3)
+  local head = string.format('{_catalogue_prefix("%d")}', revision)
   own('live:frame:' .. chassis, 'string')
   own('live:recent:' .. chassis, 'list')
   own('live:catalogue:' .. chassis, 'string')
@@ -251,7 +260,7 @@ for place = 2, #ARGV, 6 do
     if counted ~= '' then redis.call('SET', 'live:counted:' .. chassis, counted, 'EX', expiry) end
     redis.call('RPUSH', 'live:recent:' .. chassis, recent)
     redis.call('LTRIM', 'live:recent:' .. chassis, -{RECENT_FRAMES}, -1)
-    redis.call('EXPIRE', 'live:recent:' .. chassis, math.max({int(RECENT_SECONDS)}, tonumber(expiry)))
+    redis.call('EXPIRE', 'live:recent:' .. chassis, math.max({int(RECENT_SECONDS)}, expiry))
     redis.call('PUBLISH', 'live:' .. chassis, raw)
     if redis.call('GETRANGE', 'live:catalogue:' .. chassis, 0, #head - 1) ~= head then
       unknown[#unknown + 1] = chassis
@@ -318,8 +327,9 @@ def series_indexes(client: Any, chassis: int, revision: int, keys: Sequence[str]
 class FrameOutbox:
     """Publishes frames of chassis that `worker` has claimed (telemetry.polling.claims) as they arrive.
 
-    Those that arrive during a write are batched into the next. Redis itself checks the claim: frames of a worker that
-    lost its claim without noticing are not published.
+    Those that arrive during a write, or soon after it, are batched into the next: a round trip takes as long as the
+    packing of a dozen frames. Redis itself checks the claim: frames of a worker that lost its claim without noticing
+    are not published.
     """
 
     def __init__(self, bus: redis.asyncio.Redis, worker: str) -> None:
@@ -352,7 +362,7 @@ class FrameOutbox:
         arguments: list[Any] = [self._worker]
         for one in updates:
             try:
-                arguments += one.packed()
+                arguments.append(one.packed())
             except (ValueError, struct.error):
                 # That of one chassis does not cost the others theirs.
                 metrics.increment("publish_failures", chassis=one.frame.chassis)
@@ -374,6 +384,8 @@ class FrameOutbox:
             while self._waiting:
                 batch, self._waiting = self._waiting[:MAX_FRAMES_PER_WRITE], self._waiting[MAX_FRAMES_PER_WRITE:]
                 _complete(batch, await self._send([update for update, _ in batch]))
+                if not self._waiting[MAX_FRAMES_PER_WRITE - 1 :]:
+                    await asyncio.sleep(GATHER_SECONDS)
         finally:
             self._writing = None
             _complete(batch + self._waiting, frozenset())
