@@ -7,16 +7,17 @@ detached yet. So an operation that drains a device claims the host until the dev
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from copy import copy
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Self, TypeVar
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Max, Q, QuerySet
 from django.utils import timezone
 
 from accounts.audit.actions import Action, Outcome
@@ -41,7 +42,11 @@ from fabric.signals import operation_changed, operation_progressed
 logger = logging.getLogger(__name__)
 CLAIM_SECONDS = 10.0
 CLAIM_RENEW_SECONDS = 3.0
+LATE_SECONDS = 0.2  # after which a page shows a step that is not over by then
+ANNOUNCE_SECONDS = 1.0  # after which the begin of an operation is announced that is not over by then
 CANCEL_CHECK_SECONDS = 0.5
+MAX_WAITING_SECONDS = 600.0  # an operation that could not start for so long fails instead of starting unexpectedly
+MAX_ATTEMPTS = 5
 
 Result = TypeVar("Result")
 
@@ -57,11 +62,17 @@ class OperationCancelledError(FalconWebError):
 class OperationClaim:
     """One worker's claim on an operation."""
 
-    def __init__(self, operation: Operation, worker: str) -> None:
+    def __init__(self, operation: Operation, worker: str, obstacle: str = "") -> None:
         self.operation = operation
         self.worker = worker
+        self.obstacle = obstacle  # why the operation is not begun
         self.lost = False  # another worker has claimed the operation: this one must not write again
-        self._checked_at = 0.0
+        # When a cancellation was looked for, by the monotonic clock: at the claim.
+        self._checked_at = time.monotonic() if operation.cancel_requested_at is None else 0.0
+        self._storing = asyncio.Lock()
+        self._unstored = asyncio.Event()  # a step has begun that is to be stored soon
+        self._late_values: dict[str, Any] = {}
+        self._until_announced: asyncio.TimerHandle | None = None
         self._begin_announced: asyncio.Task[None] | None = None
         self._zone_uris: list[str] = []
 
@@ -86,7 +97,11 @@ class OperationClaim:
             operation.worker, operation.state = worker, Operation.State.RUNNING
             operation.lease_until = timezone.now() + timedelta(seconds=CLAIM_SECONDS)
             operation.attempts += 1
-            claimed = {name: getattr(operation, name) for name in ("worker", "state", "lease_until", "attempts")}
+            obstacle = _obstacle(operation)
+            if not obstacle:
+                operation.started_at = operation.started_at or timezone.now()
+            names = ("worker", "state", "lease_until", "attempts", "started_at")
+            claimed = {name: getattr(operation, name) for name in names}
             if free.update(**claimed) != 1:
                 return None
             # Within the transaction, whose lock on the row keeps them from being deleted meanwhile.
@@ -94,21 +109,25 @@ class OperationClaim:
             _read_relations(operation)
             failpoint("operation.claimed.uncommitted")
         failpoint("operation.claimed")
-        return cls(operation, worker)
+        return cls(operation, worker, obstacle)
 
     async def renew(self, work: asyncio.Task[None]) -> None:
-        """Renew the claim until this task is cancelled; cancels `work` once another worker has claimed it."""
+        """Renew the claim, and store what is late, until this task is cancelled; cancels `work` once it is lost."""
         while True:
-            await asyncio.sleep(CLAIM_RENEW_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLAIM_RENEW_SECONDS):
+                    await self._unstored.wait()
+                await asyncio.sleep(LATE_SECONDS)
+                if not self._unstored.is_set():
+                    continue  # stored meanwhile, and the claim renewed by that
             try:
-                held = await run_in_thread(
-                    self.held().update, lease_until=timezone.now() + timedelta(seconds=CLAIM_SECONDS)
-                )
+                held = await self._store()
             except DATABASE_UNAVAILABLE:
                 logger.exception("operation %s: the claim could not be renewed", self.operation.pk)
+                await asyncio.sleep(LATE_SECONDS)
                 continue
             failpoint("operation.claim.renewed")
-            if held != 1:
+            if not held:
                 if self.operation.is_open:
                     self.lost = True
                     work.cancel()
@@ -118,25 +137,60 @@ class OperationClaim:
         """Return the operation's row, if this worker still has the claim."""
         return Operation.objects.open().filter(pk=self.operation.pk, worker=self.worker)
 
-    async def save(self, **values: Any) -> None:
-        """Save the steps and these values, and publish them; cancels the running task where the claim is lost."""
-        for name, value in values.items():
-            setattr(self.operation, name, value)
-        if not await run_in_thread(self._write, values):
-            self.lost = True
-            raise asyncio.CancelledError
-        if "started_at" in values:
-            # Beside the first requests to the BMC: an event takes as long to store as a step.
+    def announce_begin(self) -> None:
+        """Announce in a while that the operation has begun, unless its end is announced before."""
+
+        def announce() -> None:
             self._begin_announced = asyncio.create_task(run_in_pool(_announce, copy(self.operation)))
 
+        self._until_announced = asyncio.get_running_loop().call_later(ANNOUNCE_SECONDS, announce)
+
+    def stop_announcing(self) -> None:
+        """Announce nothing more that is not being announced."""
+        if self._until_announced is not None:
+            self._until_announced.cancel()
+
+    async def save(self, **values: Any) -> None:
+        """Save the steps and these values, and publish them; cancels the running task where the claim is lost."""
+        self.save_late(**values)
+        if not await self._store():
+            self.lost = True
+            raise asyncio.CancelledError
+
+    def save_late(self, **values: Any) -> None:
+        """Have the steps and these values saved with the next write to the BMC, or in LATE_SECONDS."""
+        for name, value in values.items():
+            setattr(self.operation, name, value)
+        self._late_values |= values
+        self._unstored.set()
+
+    async def _store(self) -> bool:
+        """Renew the claim, and store what is late; returns whether the claim is held."""
+        async with self._storing:
+            values: dict[str, Any] = {"lease_until": timezone.now() + timedelta(seconds=CLAIM_SECONDS)}
+            late = self._late_values
+            if is_late := self._unstored.is_set():
+                values |= {**late, "steps": [{**step} for step in self.operation.steps]}
+                self._late_values = {}
+                self._unstored.clear()
+            try:
+                held: bool = await run_in_thread(self._write, values)
+            except DATABASE_UNAVAILABLE:
+                if is_late:
+                    self.save_late(**(late | self._late_values))
+                raise
+            return held
+
     def _write(self, values: dict[str, Any]) -> bool:
-        if self.held().update(steps=self.operation.steps, **values) != 1:
+        if self.held().update(**values) != 1:
             return False
-        operation_progressed.send(Operation, operation=self.operation)
+        if "steps" in values:
+            operation_progressed.send(Operation, operation=self.operation)
         return True
 
     async def end(self, state: Operation.State, error: str) -> None:
         """Write and publish the end of the operation; cancels the running task where the claim is lost."""
+        self.stop_announcing()
         if self._begin_announced is not None:
             await self._begin_announced
         values = {"state": state, "error": error, "finished_at": timezone.now(), "lease_until": None}
@@ -177,17 +231,19 @@ class OperationClaim:
         return True
 
     @asynccontextmanager
-    async def step(self, name: str, **values: Any) -> AsyncIterator[dict[str, Any]]:
+    async def step(self, name: str, *, late: bool = False, **values: Any) -> AsyncIterator[dict[str, Any]]:
         """Run a step for the duration of the context, which gets its entry: times and outcome are saved.
 
-        `values` of the operation are saved with its begin.
+        `values` of the operation are saved with its begin: `late` where it changes nothing but by writes to the BMC.
         """
         entry = self._entry(name)
         if entry is not self.operation.steps[-1]:
             await self.check_cancelled()
         entry.update(state="running", started_at=entry["started_at"] or iso_now())
         failpoint("operation.step.begin")
-        await self.save(**values)
+        self.save_late(**values)
+        if not late:
+            await self.save()
         failpoint("operation.step.begun")
         # The end is saved with the next change, which follows immediately: the next step's start, or the operation's.
         try:
@@ -248,9 +304,10 @@ class OperationClaim:
     async def check_held(self) -> None:
         """Cancel the running task where the claim is lost.
 
-        A worker may have hung since its last renewal. After a read, and before a write that depends on it.
+        A worker may have hung since its last renewal. After a read, and before a write that depends on it: what is late
+        is saved by then.
         """
-        if not await run_in_thread(self.held().exists):
+        if not await (self._store() if self._unstored.is_set() else run_in_thread(self.held().exists)):
             self.lost = True
             raise asyncio.CancelledError
 
@@ -277,6 +334,26 @@ class OperationClaim:
             last.update(state="done", started_at=iso_now(), finished_at=iso_now(), sentence=read_back)
         else:
             last["sentence"] = last["sentence"] or read_back
+
+
+def _obstacle(operation: Operation) -> str:
+    """Return why an operation that a worker claims is not begun, '' where it is."""
+    if operation.attempts > MAX_ATTEMPTS:
+        return f"Abandoned after {MAX_ATTEMPTS} attempts, each of which was interrupted."
+    if operation.started_at is None and _waiting_seconds(operation) > MAX_WAITING_SECONDS:
+        return f"It could not start within {MAX_WAITING_SECONDS / 60:.0f} minutes. Request it again."
+    return ""
+
+
+def _waiting_seconds(operation: Operation) -> float:
+    """Return for how long an operation could have started, s: waiting for its predecessors does not count."""
+    waiting = (timezone.now() - operation.requested_at).total_seconds()
+    if waiting <= MAX_WAITING_SECONDS:
+        return waiting  # its predecessors need not be looked up
+    before = Operation.objects.in_queue_of(operation)
+    ended: datetime | None = before.aggregate(at=Max("finished_at"))["at"]
+    since = operation.requested_at if ended is None else max(ended, operation.requested_at)
+    return (timezone.now() - since).total_seconds()
 
 
 def _announce(operation: Operation) -> None:

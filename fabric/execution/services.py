@@ -7,11 +7,10 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from contextvars import copy_context
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Self
 
 from django.db import close_old_connections
-from django.db.models import Max
 from django.utils import timezone
 
 from accounts.audit.context import log_context
@@ -39,8 +38,6 @@ logger = logging.getLogger(__name__)
 
 READ_BACK_SECONDS = 45.0  # after a failure
 OPERATION_SECONDS = 180.0  # a worker's time for an operation
-MAX_WAITING_SECONDS = 600.0  # an operation that could not start for so long fails instead of starting unexpectedly
-MAX_ATTEMPTS = 5
 PICKUP_SECONDS = 3  # time for a worker to take a new operation from the queue
 
 
@@ -188,21 +185,17 @@ class _OperationRun:
             logger.exception("operation %s waits for the database", self.operation.pk)
         finally:
             renewal.cancel()
+            self.claim.stop_announcing()
 
     async def _work(self) -> None:
         operation = self.operation
         try:
             if operation.attempts > 1:
                 await run_in_thread(host_claims_release, operation)
-            if operation.attempts > MAX_ATTEMPTS:
-                await self._finish(f"Abandoned after {MAX_ATTEMPTS} attempts, each of which was interrupted.")
+            if self.claim.obstacle:
+                await self._finish(self.claim.obstacle)
                 return
-            if operation.started_at is None and await run_in_thread(_waiting_seconds, operation) > MAX_WAITING_SECONDS:
-                await self._finish(
-                    f"It could not start within {MAX_WAITING_SECONDS / 60:.0f} minutes. Request it again."
-                )
-                return
-            await self.claim.save(started_at=operation.started_at or timezone.now())
+            self.claim.announce_begin()
             failpoint("operation.begun")
             async with asyncio.timeout(_seconds_of(operation)), self.lane.bmc(operation.chassis) as bmc:
                 await run_steps(self.claim, bmc)
@@ -259,14 +252,3 @@ def _seconds_of(operation: Operation) -> float:
         Operation.Kind.FIRMWARE: PUSH_SECONDS + UPDATE_SECONDS + VERSION_SECONDS,
     }
     return OPERATION_SECONDS + more.get(Operation.Kind(operation.kind), 0.0)
-
-
-def _waiting_seconds(operation: Operation) -> float:
-    """Return for how long an operation could have started, s: waiting for its predecessors does not count."""
-    waiting = (timezone.now() - operation.requested_at).total_seconds()
-    if waiting <= MAX_WAITING_SECONDS:
-        return waiting  # its predecessors need not be looked up
-    before = Operation.objects.in_queue_of(operation)
-    ended: datetime | None = before.aggregate(at=Max("finished_at"))["at"]
-    since = operation.requested_at if ended is None else max(ended, operation.requested_at)
-    return (timezone.now() - since).total_seconds()

@@ -172,7 +172,7 @@ async def _move_device(claim: OperationClaim, bmc: BmcClient) -> None:
 @contextlib.asynccontextmanager
 async def _check(claim: OperationClaim, bmc: BmcClient) -> AsyncIterator[None]:
     """Run the check of an operation: the requester's permission, that of the context, and the begin of the proof."""
-    async with claim.step("Check"):
+    async with claim.step("Check", late=True):
         await run_in_thread(check_still_allowed, claim.operation)
         yield
         await proof_begin(claim, bmc)
@@ -180,7 +180,7 @@ async def _check(claim: OperationClaim, bmc: BmcClient) -> AsyncIterator[None]:
 
 async def _verify(claim: OperationClaim, bmc: BmcClient, wanted: str, failure: str) -> None:
     """Read the changed part back; raises OperationFailedError with `failure` where it is not as wanted."""
-    async with claim.step("Read back", state=Operation.State.VERIFYING):
+    async with claim.step("Read back", late=True, state=Operation.State.VERIFYING):
         if await claim.retry(partial(read_back, claim, bmc)) != wanted:
             raise OperationFailedError(failure)
         await proof_end(claim, bmc)
@@ -190,7 +190,7 @@ async def _detach_device(claim: OperationClaim, bmc: BmcClient, device: Device) 
     """Check everything, and detach the device; returns the addresses that the target host shows."""
     operation, source = claim.operation, claim.operation.source
     async with contextlib.AsyncExitStack() as until_detached:
-        async with claim.step("Check"):
+        async with claim.step("Check", late=True):
             await run_in_thread(check_still_allowed, operation)
             _check_device_identity(operation, device)
             zone_uri = await _check_current_zone(claim, bmc, device)
@@ -205,7 +205,7 @@ async def _detach_device(claim: OperationClaim, bmc: BmcClient, device: Device) 
             # Its host has others of the kind, or has it at another port by now: none of them may be released.
             skip_release(claim, source)
         if source is not None and not _is_reattachment_resumed(operation):
-            async with claim.step("Detach"):
+            async with claim.step("Detach", late=True):
                 await claim.retry(partial(set_membership, claim, bmc, source.uri, device.endpoint_uri, present=False))
     return known
 
@@ -214,10 +214,10 @@ async def _attach_device(
     claim: OperationClaim, bmc: BmcClient, device: Device, target: HostPort, known: tuple[str, ...] | None
 ) -> None:
     """Attach the device, and wait for its link and its host; `known` are the addresses that the host showed before."""
-    async with claim.step("Attach"):
+    async with claim.step("Attach", late=True):
         await claim.retry(partial(set_membership, claim, bmc, target.uri, device.endpoint_uri, present=True))
     try:
-        async with claim.step("Wait for the link") as step:
+        async with claim.step("Wait for the link", late=True) as step:
             step["sentence"], is_up = await wait_for_link(claim, bmc, device)
     except LinkDegradedError:
         # However the link has trained, the host rescans: the device works, if slowly.
@@ -278,10 +278,10 @@ async def _try_dialect(claim: OperationClaim, bmc: BmcClient) -> None:
     async with _check(claim, bmc):
         _check_device_identity(claim.operation, device)
         await _check_current_zone(claim, bmc, device)
-    async with claim.step("Write") as step:
+    async with claim.step("Write", late=True) as step:
         await claim.retry(partial(set_membership, claim, bmc, port.uri, device.endpoint_uri, present=True))
         step["sentence"] = f"The zone of {port.label} holds {device.name}, as read back."
-    async with claim.step("Revert") as step:
+    async with claim.step("Revert", late=True) as step:
         await claim.retry(partial(revert_trial, claim, bmc))
         step["sentence"] = f"The zone of {port.label} no longer holds it."
     await _verify(claim, bmc, "", f"{device.name} is still in a zone.")
@@ -295,7 +295,7 @@ async def _change_mode(claim: OperationClaim, bmc: BmcClient) -> None:
     mode = DrawerMode(claim.operation.mode)
     async with _check(claim, bmc):
         await claim.retry(partial(bmc.get, drawer.uri))
-    async with claim.step("Change mode"):
+    async with claim.step("Change mode", late=True):
         await claim.retry(partial(set_drawer_mode, bmc, drawer.uri, mode))
     await _verify(claim, bmc, mode, gettext_noop("The drawer does not show the new mode."))
 
@@ -306,11 +306,11 @@ async def _configure_port(claim: OperationClaim, bmc: BmcClient) -> None:
         raise OperationFailedError(gettext_noop("The port is gone from the site."))
     async with _check(claim, bmc):
         await claim.retry(partial(bmc.get, port.uri))
-    async with claim.step("Configure"):
+    async with claim.step("Configure", late=True):
         width = setting.get("configured_width")
         port_type = setting.get("port_type") or None
         await claim.retry(partial(configure_port, bmc, port.uri, port_type=port_type, configured_width=width))
-    async with claim.step("Wait for the link") as step:
+    async with claim.step("Wait for the link", late=True) as step:
         step["sentence"] = await wait_for_configured_link(claim, bmc, port)
     await _verify(
         claim, bmc, PortSetting(**setting).words, gettext_noop("The port does not show the new configuration.")
