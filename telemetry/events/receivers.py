@@ -28,7 +28,7 @@ from fabric.leases.models import Lease, LeaseEvent
 from fabric.operations.models import Operation, Plan
 from fabric.signals import inventory_changed, operation_changed, plan_changed
 from telemetry.events.models import EventSource, Position
-from telemetry.events.services import event_record
+from telemetry.events.services import EventReport, events_record
 
 logger = logging.getLogger(__name__)
 
@@ -63,10 +63,12 @@ def events_catch_up(now: datetime | None = None) -> int:
 def _record(
     key: str, name: str, at: datetime, text: str, severity: str = "OK", *, source: str = EventSource.SITE, **about: Any
 ) -> bool:
-    """Record an event of the site; `about` are arguments of `event_record`. Returns whether it is new."""
-    message_id = f"FalconWeb.1.0.{name}"
-    made = event_record(source=source, message_id=message_id, severity=severity, text=text, at=at, key=key, **about)
-    return made is not None
+    """Record an event of the site; `about` are arguments of `events_record`. Returns whether it is new."""
+    return bool(events_record([_report(key, name, at, text, severity)], source=source, **about))
+
+
+def _report(key: str, name: str, at: datetime, text: str, severity: str = "OK") -> EventReport:
+    return EventReport(message_id=f"FalconWeb.1.0.{name}", severity=severity, text=text, at=at, key=key)
 
 
 def _record_after_commit(work: Callable[[], object]) -> None:
@@ -175,19 +177,19 @@ def _record_operation(row: Operation) -> int:
         "chassis_id": row.chassis_id, "device_id": row.device_id, "drawer_id": row.drawer_id, "host_id": row.host_id,
         "port_id": row.port_id or _port_of(row), "tenant_id": row.tenant_id,
         "link": reverse("fabric:operation", args=[row.pk]), "person_id": row.requested_by_id,
-        "person_name": row.requested_by_name, "source": EventSource.OPERATION,
+        "person_name": row.requested_by_name, "source": EventSource.OPERATION, "chassis_name": row.chassis.name,
     }  # fmt: skip
-    new = 0
+    reports = []
     if row.started_at is not None:
-        new += _record(f"operation {row.pk} begun", "OperationBegun", row.started_at, f"Begun: {row.summary}.", **about)
+        reports.append(_report(f"operation {row.pk} begun", "OperationBegun", row.started_at, f"Begun: {row.summary}."))
     if row.state in OPERATION_ENDS and row.finished_at is not None:
         name, severity = OPERATION_ENDS[row.state]
         word = row.get_state_display()
         if row.is_rollback and row.state == Operation.State.DONE:
             name, word = "OperationRolledBack", "Rolled back"
         text = f"{word}: {row.summary}.{f' {row.error}' if row.error else ''}"
-        new += _record(f"operation {row.pk} {row.state}", name, row.finished_at, text, severity, **about)
-    return new
+        reports.append(_report(f"operation {row.pk} {row.state}", name, row.finished_at, text, severity))
+    return len(events_record(reports, **about))
 
 
 def _port_of(row: Operation) -> int | None:

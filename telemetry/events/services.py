@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.conf import settings
@@ -32,6 +33,18 @@ logger = logging.getLogger(__name__)
 MAX_TEXT_LENGTH = 4000
 
 
+@dataclass(frozen=True, kw_only=True)
+class EventReport:
+    """What is reported of a subject: one of a chassis, source and `key` (not '') is stored once."""
+
+    message_id: str
+    severity: str
+    text: str
+    at: datetime
+    arguments: Sequence[str] = ()
+    key: str = ""
+
+
 def event_record(
     *,
     source: str,
@@ -40,9 +53,22 @@ def event_record(
     text: str,
     at: datetime,
     arguments: Sequence[str] = (),
+    key: str = "",
+    **about: Any,
+) -> Event | None:
+    """Store an event of a subject, as `events_record` does, and return it; None where it exists already."""
+    report = EventReport(
+        message_id=message_id, severity=severity, text=text, at=at, arguments=arguments, key=key
+    )  # fmt: skip
+    return next(iter(events_record([report], source=source, **about)), None)
+
+
+def events_record(
+    reports: Sequence[EventReport],
+    *,
+    source: str,
     chassis_id: int | None = None,
     chassis_name: str = "",
-    key: str = "",
     device_id: int | None = None,
     port_id: int | None = None,
     drawer_id: int | None = None,
@@ -52,53 +78,56 @@ def event_record(
     link: str = "",
     person_id: int | None = None,
     person_name: str = "",
-) -> Event | None:
-    """Store an event and return it; None where one of this chassis, source and `key` (not '') exists already.
+) -> list[Event]:
+    """Store events of one subject that stayed where it was meanwhile, and return those that did not exist.
 
     Part of the caller's transaction, if there is one. Pass no secrets: all values are shown to everybody who may see
-    the event. Values that are not given for a device or port (drawer, page, tenant at the time) are looked up.
+    the events. Values that are not given for a device or port (drawer, page, tenant at the time) are looked up.
     """
-    whole_key = event_key(source, chassis_id, key)
-    if whole_key and Event.objects.filter(key=whole_key).exists():
-        return None
-    about = subject_at(at=at, device_id=device_id, port_id=port_id, drawer_id=drawer_id, host_id=host_id)
+    keys = [event_key(source, chassis_id, report.key) for report in reports]
+    wanted = [key for key in keys if key]
+    stored = set(Event.objects.filter(key__in=wanted).order_by().values_list("key", flat=True)) if wanted else set()
+    news = [(key, report) for key, report in zip(keys, reports, strict=True) if key not in stored]
+    if not news:
+        return []
+    about = subject_at(at=news[-1][1].at, device_id=device_id, port_id=port_id, drawer_id=drawer_id, host_id=host_id)
+    tenants: list[tuple[int | None, str]]
     if tenant_id is not None:
-        tenant_name = _row_name(Tenant, tenant_id)
+        tenants = [(tenant_id, _row_name(Tenant, tenant_id))] * len(news)
     else:
-        (tenure,) = tenants_at([(about, at)])
-        tenant_id, tenant_name = tenure.tenant_id, tenure.tenant_name
-    event = Event(
-        at=at,
-        received_at=timezone.now(),
-        source=EventSource(source),
-        severity=EventSeverity(severity),
-        message_id=message_id[:200],
-        message=message_name(message_id)[:200],
-        text=text.replace("\0", " ")[:MAX_TEXT_LENGTH],
-        arguments=list(arguments),
-        chassis_id=chassis_id,
-        chassis_name=chassis_name or _row_name(Chassis, chassis_id),
-        key=whole_key,
-        device_id=about.device_id,
-        port_id=about.port_id,
-        drawer_id=about.drawer_id,
-        host_id=about.host_id,
-        tenant_id=tenant_id,
-        tenant_name=tenant_name,
-        subject_name=(subject_name or about.name)[:300],
-        link=(link or about.link)[:400],
-        person_id=person_id,
-        person_name=person_name[:150],
-    )
+        tenures = tenants_at([(about, report.at) for _, report in news])
+        tenants = [(tenure.tenant_id, tenure.tenant_name) for tenure in tenures]
+    common: dict[str, Any] = {
+        "received_at": timezone.now(), "source": EventSource(source), "chassis_id": chassis_id,
+        "chassis_name": chassis_name or _row_name(Chassis, chassis_id), "device_id": about.device_id,
+        "port_id": about.port_id, "drawer_id": about.drawer_id, "host_id": about.host_id,
+        "subject_name": (subject_name or about.name)[:300], "link": (link or about.link)[:400],
+        "person_id": person_id, "person_name": person_name[:150],
+    }  # fmt: skip
+    events = [
+        Event(
+            **common, at=report.at, severity=EventSeverity(report.severity), message_id=report.message_id[:200],
+            message=message_name(report.message_id)[:200], text=report.text.replace("\0", " ")[:MAX_TEXT_LENGTH],
+            arguments=list(report.arguments), key=key, tenant_id=tenant, tenant_name=tenant_name,
+        )
+        for (key, report), (tenant, tenant_name) in zip(news, tenants, strict=True)
+    ]  # fmt: skip
+    return _store(events)
+
+
+def _store(events: list[Event]) -> list[Event]:
+    """Store events, and return those that nobody else has recorded concurrently."""
     try:
         with transaction.atomic():
             announce_writer()
-            event.save(force_insert=True)
+            Event.objects.bulk_create(events)
     except IntegrityError:
-        if event.key is None:
+        if len(events) > 1:
+            return [event for one in events for event in _store([one])]
+        if events[0].key is None:
             raise
-        return None  # recorded concurrently
-    return event
+        return []
+    return events
 
 
 def _row_name(model: type[Chassis | Tenant], pk: int | None) -> str:

@@ -17,6 +17,7 @@ from django.db.models import Q, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
+from core.database import single
 from fabric.history.models import Attachment
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
 from fabric.inventory.selectors import ReadingOwner
@@ -311,13 +312,14 @@ def subject_at(
 def _device(
     device_id: int, port_id: int | None, drawer_id: int | None, host_id: int | None, at: datetime
 ) -> EventSubject:
-    stay = DeviceStays(Attachment.objects.filter(device=device_id), since=at).of_device(device_id, at)
+    stays = DeviceStays(Attachment.objects.filter(device=device_id).select_related("slot"), since=at)
+    stay = stays.of_device(device_id, at)
     # A stay may be in no slot that the chassis reports: the current slot says nothing about that time.
-    here = Slot.objects.filter(pk=stay.slot_id or 0) if stay is not None else Slot.objects.filter(device=device_id)
-    slot: dict[str, Any] = here.values("port", "drawer").first() or {}
+    slot = stay.slot if stay is not None else single(Slot.objects.filter(device=device_id))
+    port, drawer = (slot.port_id, slot.drawer_id) if slot is not None else (None, None)
     named = Device.objects.filter(pk=device_id).values_list("name", flat=True)
     return EventSubject(
-        device_id, port_id or slot.get("port"), drawer_id or slot.get("drawer"), host_id,
+        device_id, port_id or port, drawer_id or drawer, host_id,
         name=stay.device_name if stay is not None else named.first() or "",
         link=reverse("fabric:device", args=[device_id]),
     )  # fmt: skip
