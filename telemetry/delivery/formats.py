@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from json.encoder import encode_basestring
+from typing import cast
 
 from core.downloads import csv_block, csv_table
 
@@ -197,15 +198,23 @@ def json_lines_block(columns: Mapping[str, Sequence[object]]) -> bytes:
 
 
 def _json_lines(columns: Mapping[str, Sequence[object]]) -> Iterable[str]:
-    members = ",".join(f"{encode_basestring(name).replace('%', '%%')}:%s" for name in columns)
+    found = [_json_values(cells) for cells in columns.values()]
+    names = (encode_basestring(name).replace("%", "%%") for name in columns)
+    members = ",".join(f"{name}:{shape}" for name, (shape, _) in zip(names, found, strict=True))
     line = f"{{{members}}}\n"
-    return map(line.__mod__, zip(*map(_json_values, columns.values()), strict=True))
+    return map(line.__mod__, zip(*(values for _, values in found), strict=True))
 
 
-def _json_values(cells: Sequence[object]) -> Sequence[object]:
-    if set(map(type, cells)) <= {int}:
-        return cells
-    return [encode_basestring(cell) if isinstance(cell, str) else JSON.encode(cell) for cell in cells]
+def _json_values(cells: Sequence[object]) -> tuple[str, Sequence[object]]:
+    """Return how the values of a column stand in a line, and the values: few columns need a look at each."""
+    kinds = set(map(type, cells))
+    if kinds <= {int}:
+        return "%s", cells
+    if kinds == {str}:
+        together = "".join(cast("Sequence[str]", cells))
+        if together.isprintable() and '"' not in together and "\\" not in together:
+            return '"%s"', cells
+    return "%s", [encode_basestring(cell) if isinstance(cell, str) else JSON.encode(cell) for cell in cells]
 
 
 def _json_escaped(text: str) -> str:

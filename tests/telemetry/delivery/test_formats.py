@@ -74,8 +74,14 @@ def test_csv_holds_no_formula_and_nothing_else_changes(rows: list[list[str]]) ->
 CELLS = st.one_of(UNICODE, st.sampled_from(["", " =1", "＋1", "-1", "a,b"]), st.integers(), st.none(), st.floats())
 
 
-@given(st.lists(st.lists(CELLS, min_size=3, max_size=3), min_size=1, max_size=5))
+@given(
+    st.integers(1, 3).flatmap(
+        lambda width: st.lists(st.lists(CELLS, min_size=width, max_size=width), min_size=1, max_size=5)
+    )
+)
 @example([[-1, "text", None], [-1.5, " @a", "-"]])
+@example([["a", 'b"c', "d\re"], ["%s", "f,g", "h\ni"]])
+@example([[""], ["a"]])
 def test_a_block_of_csv_is_its_rows(rows: list[list[object]]) -> None:
     assert csv_rows_block(list(zip(*rows, strict=True))) == b"".join(csv_rows(rows))
 
