@@ -125,14 +125,10 @@ class MonotonicScheduler(Scheduler):
         return float(period.seconds)
 
 
-def schedule() -> None:
+def schedule(application: Celery) -> None:
     """Schedule until terminated."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)
     ensure_publishing("scheduler")
-    # Fixups would load Django's applications.
-    application = Celery("falconweb", fixups=[], set_as_current=False)
-    application.config_from_object("django.conf:settings", namespace="CELERY")
     scheduler = MonotonicScheduler(app=application)
     while True:
         time.sleep(scheduler.tick())
@@ -140,4 +136,8 @@ def schedule() -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "falconweb.settings")
-    schedule()
+    # Fixups would load Django's applications.
+    alone = Celery("falconweb", fixups=[], set_as_current=False)
+    configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)
+    alone.config_from_object("django.conf:settings", namespace="CELERY")
+    schedule(alone)

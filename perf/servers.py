@@ -21,7 +21,7 @@ from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_K
 from accounts.models import User
 from accounts.sign_in.security import SessionStore
 from falconweb.launch.broker import free_port
-from falconweb.launch.commands import celery_command, web_command, worker_arguments
+from falconweb.launch.commands import web_command, worker_command
 from falconweb.launch.processes import ChildProcess, end_with_parent, terminate_all, wait_until_ready
 from perf.environment import TASK_RESULTS, CannotMeasureError
 from telemetry.live.catalogue import SeriesEntry, Values
@@ -136,7 +136,7 @@ def start_process(name: str, command: list[str]) -> ChildProcess:
 @contextmanager
 def measured_worker() -> Iterator[None]:
     """Run a worker that reports the times of its tasks: see perf.worker."""
-    worker = start_process("worker", celery_command("perf.worker:application", worker_arguments()))
+    worker = start_process("worker", worker_command("perf.worker:application"))
     try:
         yield
     finally:

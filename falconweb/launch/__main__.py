@@ -19,15 +19,19 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import django
+import uvicorn
 from celery import Celery
 from django.core.management import execute_from_command_line
+from django.template import engines
+from django.urls import get_resolver
 
 from falconweb.config import SECRET_VARIABLES, Config, ConfigurationError
 from falconweb.launch.broker import BrokerError, start_broker
-from falconweb.launch.commands import bind_listener, serve, worker_arguments
+from falconweb.launch.commands import bind_listener, serve, server_config, work
 from falconweb.launch.processes import (
     ChildProcess,
     ForkedProcess,
@@ -140,15 +144,15 @@ def _start(
             "FALCONWEB_SIMULATED_HOSTS": json.dumps([asdict(one) for one in hosts]),
         }
     )
-    _load_asgi()
+    web = _load_asgi()
     for name in _numbered("web", config.web_processes):
-        start(name, partial(serve, "falconweb.asgi:application", listener), signal.SIGTERM)
+        start(name, partial(serve, web, listener), signal.SIGTERM)
     _wait_until_healthy(config, children, stop)
     # A terminated worker would wait for the broker, which is ending too; leases and operations tolerate
     # a killed worker.
     for number, name in enumerate(_numbered("worker", config.workers), 1):
-        start(name, partial(celery.start, worker_arguments(number, log=config.log)))
-    start("beat", schedule)
+        start(name, partial(work, celery, number, is_quiet=config.log == "json"))
+    start("beat", partial(schedule, celery))
     if hosts:
         account = agents_account(environment["REDIS_URL"], hosts, config.data, broker)
         start_agents(config.data, hosts, account, outside, children, hang_seconds=config.hang_seconds)
@@ -169,6 +173,7 @@ def _load() -> Celery:
         import falconweb.urls  # noqa: F401 - all views and their imports
 
         application.loader.import_default_modules()
+        _load_lazy_parts(application)
     except ConfigurationError:
         raise
     except Exception as error:
@@ -177,15 +182,32 @@ def _load() -> Celery:
     return application
 
 
-def _load_asgi() -> None:
-    """Import the modules that handle requests: they read the names of all static files."""
-    import falconweb.asgi  # noqa: F401
+# What a process of the site would load at its start or first request, and would have for itself then.
+LAZY_MODULES = (
+    "celery.apps.worker", "celery.beat", "celery.concurrency.thread", "celery.worker.components",
+    "django.core.cache.backends.redis", "falconweb.cache", "falconweb.task_queue", "falconweb.template_loader",
+    "multiprocessing.connection", "uvloop",
+)  # fmt: skip
 
+
+def _load_lazy_parts(application: Celery) -> None:
+    for name in LAZY_MODULES:
+        import_module(name)
+    engines.all()
+    # These are made when they are read first.
+    _ = application.tasks, application.amqp, application.backend, get_resolver().reverse_dict
+
+
+def _load_asgi() -> uvicorn.Config:
+    """Import the modules that handle requests, which read the names of all static files, and configure their server."""
+    web = server_config("falconweb.asgi:application")
+    web.load()
     # Processes share memory pages that none writes to; garbage collection would write to them.
     gc.collect()
     gc.freeze()
     gc.enable()
     gc.set_threshold(10_000, 20, 20)
+    return web
 
 
 def _numbered(name: str, count: int) -> list[str]:

@@ -5,6 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from typing import TYPE_CHECKING
+
+from celery import Celery
+from kombu.utils.imports import symbol_by_name
+
+if TYPE_CHECKING:
+    import uvicorn
 
 MAX_SOCKET_MESSAGE_BYTES = 2**16
 
@@ -21,7 +28,21 @@ def bind_listener(host: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(application: str, listener: socket.socket) -> None:
+def server_config(application: str) -> uvicorn.Config:
+    """Return the configuration of a web process that serves an ASGI application; `load` imports all that it needs."""
+    import uvicorn
+
+    return uvicorn.Config(
+        application,
+        # Deflating a frame for each of a thousand sockets costs more than it saves in traffic.
+        ws="falconweb.sockets:Protocol", ws_per_message_deflate=False, ws_max_size=MAX_SOCKET_MESSAGE_BYTES,
+        # Only accounts.sign_in.security evaluates X-Forwarded-For, and only from trusted proxies.
+        proxy_headers=False, server_header=False, lifespan="off",
+        log_config=None, access_log=False, timeout_graceful_shutdown=3,
+    )  # fmt: skip
+
+
+def serve(config: uvicorn.Config, listener: socket.socket) -> None:
     """Serve an ASGI application until terminated; the application configures logging."""
     import uvicorn
 
@@ -33,44 +54,48 @@ def serve(application: str, listener: socket.socket) -> None:
                 heartbeat("web")
             return await super().on_tick(counter)
 
-    config = uvicorn.Config(
-        application,
-        # Deflating a frame for each of a thousand sockets costs more than it saves in traffic.
-        ws="falconweb.sockets:Protocol", ws_per_message_deflate=False, ws_max_size=MAX_SOCKET_MESSAGE_BYTES,
-        # Only accounts.sign_in.security evaluates X-Forwarded-For, and only from trusted proxies.
-        proxy_headers=False, server_header=False, lifespan="off",
-        log_config=None, access_log=False, timeout_graceful_shutdown=3,
-    )  # fmt: skip
     server = Server(config)
     server.run([listener])
     if not server.started:
         sys.exit(1)
 
 
-def worker_arguments(number: int = 1, *, log: str = "plain") -> list[str]:
-    """Return Celery's arguments for a worker; with many threads, since tasks wait for BMCs, some for long.
+def work(application: Celery, number: int = 1, *, is_quiet: bool = False) -> None:
+    """Carry tasks out until terminated; with many threads, since tasks wait for BMCs, some for long.
 
-    `number` distinguishes it from others of one launch. With `log` json it prints no banner.
+    `number` distinguishes the worker from others of one launch. A quiet one prints no banner. This is what `celery
+    worker` does, but without Celery's command line, whose imports take 17 MB of each worker.
     """
-    name = f"worker-{os.getpid()}" + (f"-{number}" if number > 1 else "")
-    return [
-        *(["--quiet"] if log == "json" else []), "worker", "--pool", "threads", "--concurrency", "32",
-        "--loglevel", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat", "--hostname", f"{name}@%h",
-    ]  # fmt: skip
+    name = f"worker-{os.getppid()}" + (f"-{number}" if number > 1 else "")
+    worker = application.Worker(
+        hostname=f"{name}@{socket.gethostname()}", pool="threads", concurrency=32, loglevel="INFO", quiet=is_quiet,
+        without_gossip=True, without_mingle=True, without_heartbeat=True,
+    )  # fmt: skip
+    worker.start()
+    sys.exit(worker.exitcode)
 
 
 SCHEDULER_COMMAND = (sys.executable, "-m", "falconweb.scheduler")
 
 
-def celery_command(application: str, arguments: list[str]) -> list[str]:
-    """Return the command of a separate Celery process."""
-    return [sys.executable, "-m", "celery", "--app", application, *arguments]
+def worker_command(application: str, number: int = 1) -> list[str]:
+    """Return the command of a separate worker."""
+    return [sys.executable, "-m", "falconweb.launch.commands", "worker", application, str(number)]
 
 
 def web_command(application: str, port: int) -> list[str]:
     """Return the command of a separate web process."""
-    return [sys.executable, "-m", "falconweb.launch.commands", application, str(port)]
+    return [sys.executable, "-m", "falconweb.launch.commands", "web", application, str(port)]
+
+
+def main() -> None:
+    """Run one of the separate processes."""
+    kind, application, number = sys.argv[1:]
+    if kind == "web":
+        serve(server_config(application), bind_listener("127.0.0.1", int(number)))
+    else:
+        work(symbol_by_name(application), int(number))
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], bind_listener("127.0.0.1", int(sys.argv[2])))
+    main()
