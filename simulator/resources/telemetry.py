@@ -25,7 +25,7 @@ REPORTS = f"{SERVICE}/MetricReports"
 DEFINITIONS = f"{SERVICE}/MetricReportDefinitions"
 REPORT_URI = f"{REPORTS}/All"
 REPORT_NAME = "Every reading of the chassis"
-RECORDED_REPORTS = 120
+RECORDED_REPORTS, LATE_REPORTS = 10, 120  # kept (100 KB each), and while reports are sent late
 JSON_NAN = msgspec.Raw(b"NaN")  # not valid in JSON, but some services write it
 
 
@@ -94,7 +94,7 @@ class MetricReportBuilder:
         self._built: tuple[int, ...] = ()
         self._raw = RawReply(b"")
         # The latest reports, with the simulated seconds at which they were made.
-        self._recorded: deque[tuple[float, RawReply]] = deque(maxlen=RECORDED_REPORTS)
+        self._recorded: deque[tuple[float, RawReply]] = deque()
         self.points = _points(falcon)
         sensors = {f"{point.uri}#/Reading": point.uri for point in sensor_points(falcon)}
         falcon.faults.metrics = {point.metric: sensors.get(point.property, "") for point in self.points}
@@ -115,6 +115,8 @@ class MetricReportBuilder:
             content = msgspec.json.encode(self._report())
             self._raw = RawReply(content, etag=f'"{"-".join(map(str, key))}"')
             self._recorded.append((self._falcon.clock.now(), self._raw))
+            while len(self._recorded) > (LATE_REPORTS if faults.is_active("late_reports") else RECORDED_REPORTS):
+                self._recorded.popleft()
         return self._selected()
 
     def _selected(self) -> RawReply:
