@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from core.language import gettext_noop
 from telemetry.live.catalogue import CLOCK_STEP_SECONDS, Sample, SeriesEntry, is_repeat
-from telemetry.store.format import Columns, Values, encode
+from telemetry.store.encoder import ChunkContent, encode_all
+from telemetry.store.format import Columns, Integers, Values
 from telemetry.store.models import Chunk, Gap
 from telemetry.store.rules import Tier, catalogue_digest, is_counter, storage_order
 
@@ -100,19 +101,38 @@ def round_to_ms(at: float) -> float:
     return round(at * 1000) / 1000
 
 
-def encode_batch(batch: ReadingBatch) -> EncodedBatch:
-    rows, layout = batch.rows, batch.layout
-    if layout is None or not rows:
-        since = min((gap.since for gap in batch.gaps), default=0.0)
-        return EncodedBatch(batch, since, since, 0, b"")
-    counted = np.concatenate([row.counted for row in rows]).reshape(len(rows), -1)  # quicker than an array of arrays
-    readings = Columns.of_rows(counted, layout.order)
-    columns, no_numbers, negative_counts = _clean_readings(readings, layout.counters)
-    times = np.rint(np.array([[one.at for one in rows], [max(one.measured_at, 0.0) for one in rows]]) * 1000)
-    return EncodedBatch(
-        batch, round_to_ms(rows[0].at), round_to_ms(rows[-1].at), len(rows),
-        encode(times.astype(np.int64), [columns]), no_numbers, negative_counts,
-    )  # fmt: skip
+def encode_batches(batches: Sequence[ReadingBatch]) -> list[EncodedBatch]:
+    """Return batches in stored form, packed together: that takes half of the time that each of them takes alone."""
+    tables = [_table(batch, batch.layout) for batch in batches if batch.layout is not None and batch.rows]
+    cleaned = _clean_readings(tables)
+    packed = iter(encode_all([ChunkContent(table.times, one[0]) for table, one in zip(tables, cleaned, strict=True)]))
+    counted = iter(cleaned)
+    found = []
+    for batch in batches:
+        if batch.layout is None or not batch.rows:
+            since = min((gap.since for gap in batch.gaps), default=0.0)
+            found.append(EncodedBatch(batch, since, since, 0, b""))
+            continue
+        _, no_numbers, negative_counts = next(counted)
+        since, until = round_to_ms(batch.rows[0].at), round_to_ms(batch.rows[-1].at)
+        found.append(EncodedBatch(batch, since, until, len(batch.rows), next(packed), no_numbers, negative_counts))
+    return found
+
+
+class _ReadingTable(NamedTuple):
+    """The readings of a batch in storage order, and which columns are counters."""
+
+    times: Integers
+    readings: Columns
+    counters: NDArray[np.bool_]
+
+
+def _table(batch: ReadingBatch, layout: ColumnLayout) -> _ReadingTable:
+    at, measured_at, counted = zip(*batch.rows, strict=True)
+    times = np.rint(np.maximum(np.array([at, measured_at]), [[-math.inf], [0.0]]) * 1000).astype(np.int64)
+    # One copy of all rows is quicker than an array of arrays.
+    values = np.concatenate(counted).reshape(len(counted), -1)
+    return _ReadingTable(times, Columns.of_rows(values, layout.order), layout.counters)
 
 
 MAX_RATE_SECONDS = 120.0  # an average over a longer time is no meaningful rate
@@ -129,27 +149,31 @@ class SampleVerdict(Enum):
     REPEATED = "repeated"  # it is the same report again
 
 
-def _clean_readings(readings: Columns, counters: NDArray[np.bool_]) -> tuple[Columns, int, int]:
+def _clean_readings(tables: Sequence[_ReadingTable]) -> list[tuple[Columns, int, int]]:
     """Return readings with NaN for non-finite values and negative counters, and how many of each."""
-    still = np.ones(len(readings.fixed), bool)
-    still[readings.moving] = False
-    fixed, *few = _clean(readings.fixed[:, None], counters, np.where(still, readings.rows, 0))
-    values, *more = _clean(readings.values, counters[readings.moving], 1)
-    no_numbers, negative = (one + other for one, other in zip(few, more, strict=True))
-    return Columns(readings.rows, fixed[:, 0], readings.moving, values), no_numbers, negative
+    found = []
+    for _, readings, counters in tables:
+        fixed, values = readings.fixed + 0.0, readings.values + 0.0  # turns -0.0 into 0.0
+        below = fixed[counters].min(initial=0.0), values[counters[readings.moving]].min(initial=0.0)
+        if np.isfinite(fixed).all() and np.isfinite(values).all() and min(below) >= 0:
+            found.append((Columns(readings.rows, fixed, readings.moving, values), 0, 0))
+            continue
+        still = np.ones(len(fixed), bool)
+        still[readings.moving] = False
+        few = _clean(fixed[:, None], counters, np.where(still, readings.rows, 0))
+        more = _clean(values, counters[readings.moving], 1)
+        no_numbers, negative = (one + other for one, other in zip(few, more, strict=True))
+        found.append((Columns(readings.rows, fixed, readings.moving, values), no_numbers, negative))
+    return found
 
 
-def _clean(values: Values, counters: NDArray[np.bool_], times: NDArray[np.intp] | int) -> tuple[Values, int, int]:
-    """Return clean values, [series, rows], and how many were replaced, each value counted so many times."""
+def _clean(values: Values, counters: NDArray[np.bool_], times: NDArray[np.intp] | int) -> tuple[int, int]:
+    """Replace values by NaN, and return how many of each kind, each counted so many times."""
     good = np.isfinite(values)
-    below = (values < 0) & counters[:, None]
-    values = values + 0.0  # turns -0.0 into 0.0
-    if good.all() and not below.any():
-        return values, 0, 0
-    negative = below & good
-    values[~good | below] = math.nan
+    negative = (values < 0) & counters[:, None] & good
+    values[~good | negative] = math.nan
     no_numbers, negatives = (int((one.sum(axis=1) * times).sum()) for one in (~good, negative))
-    return values, no_numbers, negatives
+    return no_numbers, negatives
 
 
 class SampleSequence:

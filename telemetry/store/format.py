@@ -2,7 +2,7 @@
 
 All is little-endian. A chunk begins with a header, then come the sizes of its blocks, then the blocks:
 
-    2s magic 'FW' · u8 version (1) · u8 fields · u32 CRC-32 of all that follows
+    2s magic 'FW' · u8 version (2) · u8 fields · u32 CRC-32 of all that follows
     u32 rows · u32 columns · u16 columns a block · u8 kinds of times · u8 reserved (0)
     u32 size of each block: that of the times first, then ceil(columns / columns a block) of values
 
@@ -15,17 +15,21 @@ A block is one zstd frame of m integer columns. Of each column, either the numbe
 are stored, less their minimum, in as few bytes as their maximum needs:
 
     u8 kind[m]    0..15: the number is value * 10**kind; 16 + s: it is the bits of the f64, shifted right by s
-    u8 packing[m] bits 0..3: bytes a number, 0..8; bit 4: differences; bit 5: some rows have no value (NaN)
+    u8 packing[m] bits 0..3: bytes a number, 0..8; bit 4: differences; bit 5: some rows have no value (NaN);
+                  bit 6: told from another column, see below
     i64 first[m]  the first number where differences are stored, else 0; byte-shuffled: all lowest bytes first
     i64 least[m]  the minimum that was subtracted; byte-shuffled
     of each column with bit 5: ceil(rows / 8) bytes, bit i%8 of byte i//8 is set where row i has no value
+    of the columns with bit 6: u16 index of the other column in the block, of each; then f64 factor, of each
     for each width w of 1..8 bytes, of the columns with that width: all lowest bytes, then all the next higher, ..
+
+A column with bit 6 moves as another one of its block does, which has no bit 6 itself: its differences are what is
+stored and the differences of the other one, in f64, times the factor, rounded half to even. Version 1 is without bit 6.
 
 Sums and differences are modulo 2**64, so that nothing overflows. NaN loses its payload; every other value is restored
 bit by bit.
 
-    data = encode(times, [readings])    # times: i8[kinds, rows] in ms, readings: f8[columns, rows] or Columns
-    chunk = ChunkReader(data)           # raises DamagedError
+    chunk = ChunkReader(data)                   # raises DamagedError; telemetry.store.encoder makes chunks
     ((some, places),) = chunk.fields([3, 17])   # f8[2, rows], and the decimal places of each column
 """
 
@@ -34,7 +38,7 @@ from __future__ import annotations
 import struct
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,27 +50,21 @@ Integers = NDArray[np.int64]
 SmallIntegers = NDArray[np.uint8]
 Places = NDArray[np.int8]  # decimal places of each column; -1 where it has none
 
-MAGIC, VERSION = b"FW", 1
+MAGIC, VERSION = b"FW", 2
 HEADER = struct.Struct("<2sBBI")
 SHAPE = struct.Struct("<IIHBB")
 BLOCK = 256  # columns; of rollups fewer, since each has four fields
 MAX_BLOCK_VALUES = 2**27  # a block that claims to have more is damaged
-LEVEL = 3
-SCALES = 7  # decimal places that are tried: 0 to 6
 BITS = 16  # higher kinds are bits of floats
-WIDTH, DIFFERENCES, HOLES = 0x0F, 0x10, 0x20
+WIDTH, DIFFERENCES, HOLES, REFERENCE = 0x0F, 0x10, 0x20, 0x40
 EXACT_LIMIT = 2.0**53  # not every larger integer is a float
-INT64_LIMIT = 2.0**63
 FACTORS = 10.0 ** np.arange(BITS)
-SCALE_LIMITS = np.array([INT64_LIMIT] + [EXACT_LIMIT] * (SCALES - 1))
-LIMITS = np.array([0, *((1 << 8 * width) - 1 for width in range(1, 8))], dtype=np.uint64)
 
 
 class _Codec(threading.local):
-    """Compressor and decompressor, one a thread, since they are not thread-safe."""
+    """A decompressor a thread, since it is not thread-safe."""
 
     def __init__(self) -> None:
-        self.compress = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False).compress
         self.decompress = zstandard.ZstdDecompressor().decompress
 
 
@@ -117,19 +115,6 @@ class Columns:
         return found
 
 
-def encode(times: Integers, fields: Sequence[Values | Columns], *, block: int = BLOCK) -> bytes:
-    """Return a chunk of `times` (i8[kinds, rows], ms) and `fields` (each [columns, rows]) as bytes; rows >= 1."""
-    tables = [one if isinstance(one, Columns) else Columns.of(one) for one in fields]
-    columns, rows = len(tables[0].fixed), times.shape[1]
-    blocks = [
-        *_IntegerColumns.of_times(times).blocks(len(times)),
-        *_IntegerColumns.of(Columns.interleaved(tables)).blocks(block * len(fields)),
-    ]
-    sizes = np.array([len(one) for one in blocks], dtype="<u4").tobytes()
-    body = b"".join((SHAPE.pack(rows, columns, block, len(times), 0), sizes, *blocks))
-    return HEADER.pack(MAGIC, VERSION, len(fields), zlib.crc32(body)) + body
-
-
 class ChunkReader:
     """Reader of an encoded chunk: `times` is i8[kinds, rows]; values are decoded on request. Raises DamagedError."""
 
@@ -138,7 +123,7 @@ class ChunkReader:
         try:
             magic, version, self._fields, check = HEADER.unpack_from(data)
             body = memoryview(data)[HEADER.size :]
-            if (magic, version) != (MAGIC, VERSION) or zlib.crc32(body) != check:
+            if magic != MAGIC or not 1 <= version <= VERSION or zlib.crc32(body) != check:
                 raise DamagedError("it has changed since it was written")
             self.rows, self.columns, self._width, kinds, _ = SHAPE.unpack_from(body)
             count = 1 + -(-self.columns // self._width)
@@ -229,71 +214,20 @@ class _IntegerColumns:
     holes: NDArray[np.bool_] | None  # [columns, rows]
 
     @classmethod
-    def of(cls, columns: Columns) -> _IntegerColumns:
-        """Return floats as integers: scaled decimals where a whole column has them, else their bits."""
-        fixed, moving, values = columns.fixed, columns.moving, columns.values
-        missing, gone = np.isnan(fixed), np.isnan(values)
-        holes = None
-        if gone.any() or missing.any():
-            holes = np.repeat(missing[:, None], columns.rows, axis=1)
-            holes[moving] = gone
-            fixed, values = np.where(missing, 0.0, fixed), values.copy()
-            holed = gone.any(axis=1)
-            values[holed] = _fill_holes(values[holed], gone[holed])
-        # Most columns of a chassis are constant and take little time.
-        least = _least_places(fixed)
-        kinds, first = _to_integers(fixed[:, None], least)
-        kinds[moving], whole = _to_integers(values, least[moving])
-        numbers = first[:, 0]
-        numbers[moving] = 0
-        return cls(columns.rows, kinds, numbers, moving, whole, holes)
-
-    @classmethod
-    def of_times(cls, times: Integers) -> _IntegerColumns:
-        moves = _changing_columns(times)
-        kinds = np.zeros(len(times), np.uint8)
-        return cls(times.shape[1], kinds, np.where(moves, 0, times[:, 0]), np.flatnonzero(moves), times[moves], None)
-
-    def blocks(self, columns: int) -> Iterator[bytes]:
-        """Yield the bytes of blocks of `columns` columns."""
-        first, least, packing = np.zeros_like(self.fixed), self.fixed.copy(), np.zeros(len(self.kinds), np.uint8)
-        widths, taken = np.empty(0, np.uint8), np.empty((0, 0, 8), np.uint8)
-        if len(self.moving):
-            steps = np.diff(self.whole, axis=1)
-            floors = np.stack([self.whole.min(axis=1), steps.min(axis=1)])
-            ranges = (np.stack([self.whole.max(axis=1), steps.max(axis=1)]) - floors).view(np.uint64)
-            # Store whichever has the smaller range: it needs fewer bytes.
-            differ = ranges[1] < ranges[0]
-            widths = np.searchsorted(LIMITS, ranges.min(axis=0)).astype(np.uint8)
-            packing[self.moving] = widths | np.where(differ, DIFFERENCES, 0).astype(np.uint8)
-            first[self.moving] = np.where(differ, self.whole[:, 0], 0)
-            floor = np.where(differ, floors[1], floors[0])
-            least[self.moving] = floor
-            over = self.whole - floor[:, None]
-            over[differ, 0], over[differ, 1:] = 0, (steps - floor[:, None])[differ]
-            taken = over.view(np.uint8).reshape(*over.shape, 8)
-        if self.holes is not None:
-            packing |= np.where(self.holes.any(axis=1), HOLES, 0).astype(np.uint8)
-        for begin in range(0, len(self.kinds), columns):
-            here = slice(begin, begin + columns)
-            parts = [self.kinds[here], packing[here], _byte_shuffle(first[here]), _byte_shuffle(least[here])]
-            if self.holes is not None:
-                parts.append(np.packbits(self.holes[here][packing[here] & HOLES > 0], axis=1, bitorder="little"))
-            moving = slice(*np.searchsorted(self.moving, (begin, begin + columns)))
-            for width in sorted(set(widths[moving].tolist()) - {0}):
-                of_width = taken[moving][widths[moving] == width][:, :, :width]
-                parts.append(np.ascontiguousarray(of_width.transpose(2, 0, 1)))
-            yield _codec.compress(b"".join(part.tobytes() for part in parts))
-
-    @classmethod
     def of_block(cls, raw: SmallIntegers, columns: int, rows: int, selected: NDArray[np.intp]) -> _IntegerColumns:
         """Return some columns of an uncompressed block; raises ValueError and IndexError for invalid data."""
         kinds, packing = raw[:columns], raw[columns : 2 * columns]
-        widths, holed = packing & WIDTH, packing & HOLES > 0
+        widths, holed, follows = packing & WIDTH, packing & HOLES > 0, packing & REFERENCE > 0
+        at, size = 18 * columns, -(-rows // 8)
+        following, among = _positions_among(follows, selected)
+        wanted, told = len(selected), int(follows.sum())
+        begin = at + size * int(holed.sum())
+        others, factors = raw[begin:][: 2 * told].view("<u2"), raw[begin + 2 * told :][: 8 * told].view("<f8")
+        if len(following):
+            selected = np.concatenate((selected, others[among]))
         heads = raw[2 * columns : 18 * columns].reshape(2, 8, columns)[:, :, selected]
         first, least = (_byte_unshuffle(head) for head in heads)
         holes = None
-        at, size = 18 * columns, -(-rows // 8)
         if holed.any():
             holes = np.zeros((len(selected), rows), bool)
             which, place = _positions_among(holed, selected)
@@ -304,6 +238,7 @@ class _IntegerColumns:
         differ = packing[selected] & DIFFERENCES > 0
         moving = np.flatnonzero((widths_here > 0) | differ)
         whole = np.zeros((len(moving), rows), np.int64)
+        at += 10 * told
         for width, count in enumerate(np.bincount(widths).tolist()):
             if not width or not count:
                 continue
@@ -325,6 +260,14 @@ class _IntegerColumns:
             steps = whole[turns]
             steps[:, 0] = first[moving[turns]]
             whole[turns] = np.cumsum(steps, axis=1)
+        if len(following):
+            own, other = np.searchsorted(moving, (following, np.arange(wanted, len(selected))))
+            # Sums are modulo 2**64: what is predicted may be added to them.
+            steps = np.diff(whole[other], axis=1)
+            whole[own, 1:] += np.cumsum(predicted(steps, factors[among]), axis=1)
+            moving = moving[: np.searchsorted(moving, wanted)]
+            whole, least, selected = whole[: len(moving)], least[:wanted], selected[:wanted]
+            holes = holes if holes is None else holes[:wanted]
         return cls(rows, kinds[selected], least, moving, whole, holes)
 
     def numbers(self) -> Integers:
@@ -360,6 +303,12 @@ def _still_columns(raw: SmallIntegers, columns: int) -> tuple[NDArray[np.bool_],
     return packing == 0, values[:, 0], _places(kinds)
 
 
+def predicted(steps: Integers, factors: Values) -> Integers:
+    """Return the differences of columns as far as those of others, `steps`, tell them."""
+    with np.errstate(invalid="ignore"):
+        return np.rint(steps.astype(np.float64) * factors[:, None]).astype(np.int64)
+
+
 def _places(kinds: SmallIntegers) -> Places:
     return np.where(kinds < BITS, kinds.astype(np.int16), -1).astype(np.int8)
 
@@ -375,45 +324,6 @@ def _changing_columns(numbers: Integers) -> NDArray[np.bool_]:
     return moves
 
 
-def _to_integers(values: Values, least: SmallIntegers) -> tuple[SmallIntegers, Integers]:
-    """Return kind and integers of each column; `least` are the decimal places that it has at least.
-
-    Those of its first value, mostly: then the whole column is converted once.
-    """
-    kinds = least.copy()
-    whole = np.empty(values.shape, np.int64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        left = np.flatnonzero(kinds < SCALES)
-        while len(left):
-            rest = values if len(left) == len(values) else values[left]
-            factors = FACTORS[kinds[left]][:, None]
-            # Adding zero turns -0.0 into 0.0, which then does not fit.
-            rounded = np.rint(rest * factors) + 0.0
-            fits = ((rounded / factors).view(np.int64) == rest.view(np.int64)).all(axis=1)
-            fits &= np.maximum(rounded.max(axis=1), -rounded.min(axis=1)) < SCALE_LIMITS[kinds[left]]
-            whole[left[fits]] = rounded[fits].astype(np.int64)
-            left = left[~fits]
-            kinds[left] += 1
-            left = left[kinds[left] < SCALES]
-    left = np.flatnonzero(kinds == SCALES)
-    if len(left):
-        bits = values[left].view(np.int64)
-        shifts = _trailing_zeros(np.bitwise_or.reduce(bits, axis=1))
-        kinds[left] = BITS + shifts
-        whole[left] = bits >> shifts[:, None]
-    return kinds, whole
-
-
-def _least_places(values: Values) -> SmallIntegers:
-    """Return the decimal places of each number, SCALES where it has more than are tried."""
-    factors = FACTORS[:SCALES, None]
-    with np.errstate(over="ignore", invalid="ignore"):
-        rounded = np.rint(values * factors) + 0.0
-        fits = (rounded / factors).view(np.int64) == np.ascontiguousarray(values).view(np.int64)
-        fits &= np.abs(rounded) < SCALE_LIMITS[:, None]
-    return np.where(fits.any(axis=0), fits.argmax(axis=0), SCALES).astype(np.uint8)
-
-
 def _to_floats(kinds: SmallIntegers, whole: Integers) -> Values:
     """Return the floats that `_to_integers` converted."""
     decimal = kinds < BITS
@@ -424,25 +334,6 @@ def _to_floats(kinds: SmallIntegers, whole: Integers) -> Values:
     values[decimal] = whole[decimal] / FACTORS[kinds[decimal]][:, None]
     values[~decimal] = (whole[~decimal] << (kinds[~decimal] - BITS)[:, None]).view(np.float64)
     return values
-
-
-def _fill_holes(values: Values, holes: NDArray[np.bool_]) -> Values:
-    """Return values with each hole filled by the previous value, or the first later one: repeats take no space."""
-    rows = np.arange(values.shape[1])
-    before = np.maximum.accumulate(np.where(holes, -1, rows), axis=1)
-    source = np.where(before < 0, np.argmin(holes, axis=1)[:, None], before)
-    filled = np.take_along_axis(values, source, axis=1)
-    filled[holes.all(axis=1)] = 0.0
-    return filled
-
-
-def _trailing_zeros(bits: Integers) -> SmallIntegers:
-    lowest = (bits & -bits).view(np.uint64).astype(np.float64)
-    return np.where(bits == 0, 0, np.log2(np.maximum(lowest, 1.0))).astype(np.uint8)
-
-
-def _byte_shuffle(numbers: Integers) -> SmallIntegers:
-    return np.ascontiguousarray(np.ascontiguousarray(numbers, dtype="<i8").view(np.uint8).reshape(-1, 8).T)
 
 
 def _byte_unshuffle(raw: SmallIntegers) -> Integers:

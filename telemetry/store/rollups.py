@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from telemetry.live.catalogue import SeriesEntry
 from telemetry.store import chunks
 from telemetry.store.chunks import StoredChunk, order_by_run, read_raw_chunks
-from telemetry.store.format import ChunkReader, Columns, DamagedError, Values, encode
+from telemetry.store.encoder import encode
+from telemetry.store.format import ChunkReader, Columns, DamagedError, Values
 from telemetry.store.rules import (
     Buckets,
     DecimalPlaces,

@@ -1,0 +1,330 @@
+"""Makes chunks (see telemetry.store.format), many at once: one has too few values for the calls that it takes."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from telemetry.store.format import (
+    BITS,
+    BLOCK,
+    DIFFERENCES,
+    EXACT_LIMIT,
+    FACTORS,
+    HEADER,
+    HOLES,
+    MAGIC,
+    REFERENCE,
+    SHAPE,
+    VERSION,
+    Columns,
+    Integers,
+    SmallIntegers,
+    Values,
+    predicted,
+)
+
+LEVEL = 1  # higher ones make chunks no smaller
+SCALES = 7  # decimal places that are tried: 0 to 6
+INT64_LIMIT = 2.0**63
+SCALE_LIMITS = np.array([INT64_LIMIT] + [EXACT_LIMIT] * (SCALES - 1))
+LIMITS = np.array([0, *((1 << 8 * width) - 1 for width in range(1, 8))], dtype=np.uint64)
+MIN_RANGE = 16  # of the differences of a column for which another is searched
+MAX_UNEXPLAINED = 0.05  # of their variance; with more, what names the other column takes as much as it saves
+
+
+class ChunkContent(NamedTuple):
+    """What a chunk is made of: `times` are i8[kinds, rows], ms."""
+
+    times: Integers
+    columns: Columns
+
+
+class _Compressor(threading.local):
+    """One a thread, since it is not thread-safe."""
+
+    def __init__(self) -> None:
+        self.compress = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False).compress
+
+
+_compressor = _Compressor()
+
+
+def encode(times: Integers, fields: Sequence[Values | Columns], *, block: int = BLOCK) -> bytes:
+    """Return a chunk of `times` (i8[kinds, rows], ms) and `fields` (each [columns, rows]) as bytes; rows >= 1."""
+    tables = [one if isinstance(one, Columns) else Columns.of(one) for one in fields]
+    return _encode_alike([ChunkContent(times, Columns.interleaved(tables))], block, len(tables))[0]
+
+
+def encode_all(contents: Sequence[ChunkContent]) -> list[bytes]:
+    """Return chunks of one field; those with equally many rows are made together."""
+    alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for number, one in enumerate(contents):
+        alike[one.times.shape].append(number)
+    found = [b""] * len(contents)
+    for numbers in alike.values():
+        for number, data in zip(numbers, _encode_alike([contents[one] for one in numbers], BLOCK, 1), strict=True):
+            found[number] = data
+    return found
+
+
+def _encode_alike(contents: Sequence[ChunkContent], width: int, fields: int) -> list[bytes]:
+    kinds, rows = contents[0].times.shape
+    # All columns of all chunks stand one after the other, the times of each chunk first.
+    ends: list[int] = [0]
+    blocks_of = [0]
+    for one in contents:
+        begin, end = ends[-1] + kinds, ends[-1] + kinds + len(one.columns.fixed)
+        ends += [*range(begin, end, width * fields), end]
+        blocks_of.append(len(ends) - 1)
+    packed = list(_PackedColumns.of(_IntegerColumns.of(contents), ends if fields == 1 else None).blocks(ends))
+    found = []
+    for one, (first, last) in zip(contents, pairwise(blocks_of), strict=True):
+        own = packed[first:last]
+        sizes = np.array([len(block) for block in own], dtype="<u4").tobytes()
+        shape = SHAPE.pack(rows, len(one.columns.fixed) // fields, width, kinds, 0)
+        body = b"".join((shape, sizes, *own))
+        found.append(HEADER.pack(MAGIC, VERSION, fields, zlib.crc32(body)) + body)
+    return found
+
+
+@dataclass(frozen=True)
+class _IntegerColumns:
+    """Columns as integers: `fixed` has the constant ones, `whole` the others, whose indices are in `moving`."""
+
+    kinds: SmallIntegers
+    fixed: Integers
+    moving: NDArray[np.intp]
+    whole: Integers
+    holed: NDArray[np.intp]  # indices of the columns that lack values
+    holes: NDArray[np.bool_]  # [len(holed), rows]
+
+    @classmethod
+    def of(cls, contents: Sequence[ChunkContent]) -> _IntegerColumns:
+        """Return times as they are and floats as integers: scaled decimals where a column has them, else their bits."""
+        times = np.concatenate([one.times for one in contents])
+        kinds_of_time = len(contents[0].times)
+        counts = np.array([len(one.columns.fixed) for one in contents])
+        begins = np.cumsum(counts) - counts
+        fixed = np.concatenate([one.columns.fixed for one in contents])
+        values = np.concatenate([one.columns.values for one in contents])
+        moving = np.concatenate([one.columns.moving + begin for one, begin in zip(contents, begins, strict=True)])
+        holed, holes, fixed, values = _without_holes(fixed, moving, values)
+        least = _least_places(fixed)
+        kinds, first = _to_integers(fixed[:, None], least)
+        kinds[moving], whole = _to_integers(values, least[moving])
+        # Where each column is among all: the times of a chunk stand before its values.
+        place = np.arange(len(fixed)) + np.repeat(np.arange(1, len(contents) + 1) * kinds_of_time, counts)
+        total = len(fixed) + len(times)
+        is_time = np.ones(total, bool)
+        is_time[place] = False
+        place_of_time = np.flatnonzero(is_time)
+        all_kinds, all_fixed = np.zeros(total, np.uint8), np.zeros(total, np.int64)
+        all_kinds[place], all_fixed[place] = kinds, first[:, 0]
+        moves = (times[:, 1:] != times[:, :1]).any(axis=1)
+        all_fixed[place_of_time] = times[:, 0]
+        all_moving = np.concatenate((place_of_time[moves], place[moving]))
+        order = np.argsort(all_moving, kind="stable")
+        all_fixed[all_moving] = 0
+        return cls(
+            all_kinds, all_fixed, all_moving[order], np.concatenate((times[moves], whole))[order], place[holed], holes
+        )
+
+
+@dataclass(frozen=True)
+class _PackedColumns:
+    """Columns as a block has them: its head, and small numbers of those that change."""
+
+    head: SmallIntegers  # [columns, 18]: kind, packing, first, least
+    moving: NDArray[np.intp]
+    widths: SmallIntegers  # of the moving ones
+    small: NDArray[np.uint8]  # [moving, rows, 8], lowest byte first
+    holed: NDArray[np.intp]
+    holes: NDArray[np.uint8]
+    following: NDArray[np.intp]  # indices of the columns that are told from another, ascending
+    others: NDArray[np.intp]
+    factors: Values
+
+    @classmethod
+    def of(cls, columns: _IntegerColumns, ends: Sequence[int] | None) -> _PackedColumns:
+        """Return columns packed; `ends` are those of the blocks in which a column may be told from another."""
+        count, moving, whole = len(columns.kinds), columns.moving, columns.whole
+        numbers = np.zeros((count, 2), "<i8")
+        numbers[:, 1] = columns.fixed
+        packing = np.zeros(count, np.uint8)
+        packing[columns.holed] = HOLES
+        followed = np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0)
+        widths, small = np.empty(0, np.uint8), np.empty((0, 0, 8), np.uint8)
+        if len(moving):
+            steps = np.diff(whole, axis=1)
+            if ends is not None:
+                followed = _followed(columns, steps, ends)
+            following, others, factors = followed
+            if len(following):
+                steps[following] -= predicted(steps[others], factors)
+            floors = np.stack([whole.min(axis=1), steps.min(axis=1)])
+            ranges = (np.stack([whole.max(axis=1), steps.max(axis=1)]) - floors).view(np.uint64)
+            # Store whichever has the smaller range: it needs fewer bytes.
+            differ = ranges[1] < ranges[0]
+            differ[following] = True
+            widths = np.searchsorted(LIMITS, np.where(differ, ranges[1], ranges[0])).astype(np.uint8)
+            packing[moving] |= widths | np.where(differ, DIFFERENCES, 0).astype(np.uint8)
+            packing[moving[following]] |= REFERENCE
+            floor = np.where(differ, floors[1], floors[0])
+            numbers[moving] = np.stack([np.where(differ, whole[:, 0], 0), floor], axis=1)
+            over = whole - floor[:, None]
+            over[differ, 0], over[differ, 1:] = 0, (steps - floor[:, None])[differ]
+            small = over.view(np.uint8).reshape(*over.shape, 8)
+        head = np.concatenate((columns.kinds[:, None], packing[:, None], numbers.view(np.uint8)), axis=1)
+        holes = np.packbits(columns.holes, axis=1, bitorder="little")
+        following, others = (moving[one] for one in followed[:2])
+        return cls(head, moving, widths, small, columns.holed, holes, following, others, followed[2])
+
+    def blocks(self, ends: Sequence[int]) -> Iterator[bytes]:
+        """Yield the blocks, the first of which begins at `ends[0]`."""
+        # In each block the columns of a width stand together.
+        block = np.searchsorted(ends, self.moving, side="right")
+        key = block * 16 + self.widths
+        order = np.argsort(key, kind="stable")
+        small, key = self.small[order], key[order]
+        cuts = [*np.flatnonzero(np.diff(key, prepend=-1)).tolist(), len(key)]
+        groups: dict[int, list[SmallIntegers]] = defaultdict(list)
+        for begin, end in pairwise(cuts):
+            number, width = divmod(int(key[begin]), 16)
+            groups[number].append(small[begin:end, :, :width].transpose(2, 0, 1))
+        cuts_of_holes = np.searchsorted(self.holed, ends).tolist()
+        cuts_of_following = np.searchsorted(self.following, ends).tolist()
+        for number, (begin, end) in enumerate(pairwise(ends), 1):
+            holes = self.holes[cuts_of_holes[number - 1] : cuts_of_holes[number]]
+            parts = [self.head[begin:end].T, holes]
+            own = slice(cuts_of_following[number - 1], cuts_of_following[number])
+            if own.start < own.stop:
+                parts += [(self.others[own] - begin).astype("<u2"), self.factors[own].astype("<f8")]
+            yield _compressor.compress(b"".join(part.tobytes() for part in (*parts, *groups[number])))
+
+
+def _followed(
+    columns: _IntegerColumns, steps: Integers, ends: Sequence[int]
+) -> tuple[NDArray[np.intp], NDArray[np.intp], Values]:
+    """Return which moving columns change as another of their block does, that other one, and how many times as much.
+
+    A column that another is told from is not told from one itself.
+    """
+    moving = columns.moving
+    span = steps.max(axis=1).astype(np.float64) - steps.min(axis=1)
+    largest = np.abs(steps.astype(np.float64)).max(axis=1)
+    fit = (columns.kinds[moving] < BITS) & (span > MIN_RANGE) & (largest < EXACT_LIMIT / 2)
+    fit &= ~np.isin(moving, columns.holed)
+    following: list[int] = []
+    others: list[int] = []
+    factors: list[float] = []
+    for begin, end in pairwise(np.searchsorted(moving, ends).tolist()):
+        some = begin + np.flatnonzero(fit[begin:end])
+        if len(some) < 2 or steps.shape[1] < 8:
+            continue
+        own = steps[some].astype(np.float64)
+        own -= own.mean(axis=1)[:, None]
+        products = own @ own.T
+        squares = products.diagonal()
+        explained = products * products
+        explained /= squares
+        explained /= squares[:, None]
+        np.fill_diagonal(explained, 0.0)
+        best = explained.argmax(axis=1)
+        gain = explained[np.arange(len(some)), best]
+        slope = products[np.arange(len(some)), best] / squares[best]
+        taken: dict[int, int] = {}
+        given: set[int] = set()
+        order = np.argsort(-gain, kind="stable").tolist()
+        for one in order[: int((gain > 1 - MAX_UNEXPLAINED).sum())]:
+            other = int(best[one])
+            if one not in given and other not in taken and largest[some[other]] * abs(slope[one]) < EXACT_LIMIT:
+                taken[one] = other
+                given.add(other)
+        for one in sorted(taken):
+            following.append(int(some[one]))
+            others.append(int(some[taken[one]]))
+            factors.append(float(slope[one]))
+    return np.array(following, dtype=np.intp), np.array(others, dtype=np.intp), np.array(factors)
+
+
+def _without_holes(
+    fixed: Values, moving: NDArray[np.intp], values: Values
+) -> tuple[NDArray[np.intp], NDArray[np.bool_], Values, Values]:
+    """Return which columns lack values, where, and both kinds of columns with the holes filled."""
+    missing, gone = np.isnan(fixed), np.isnan(values)
+    missing[moving] = False
+    holed = gone.any(axis=1)
+    if not (holed.any() or missing.any()):
+        return np.empty(0, np.intp), np.empty((0, values.shape[1]), bool), fixed, values
+    values = values.copy()
+    values[holed] = _fill_holes(values[holed], gone[holed])
+    has_holes = missing.copy()
+    has_holes[moving[holed]] = True
+    found = np.flatnonzero(has_holes)
+    holes = np.ones((len(found), values.shape[1]), bool)
+    holes[np.searchsorted(found, moving[holed])] = gone[holed]
+    return found, holes, np.where(np.isnan(fixed), 0.0, fixed), values
+
+
+def _to_integers(values: Values, least: SmallIntegers) -> tuple[SmallIntegers, Integers]:
+    """Return kind and integers of each column; `least` are the decimal places that it has at least.
+
+    Those of its first value, mostly: then the whole column is converted once.
+    """
+    kinds = least.copy()
+    whole = np.empty(values.shape, np.int64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        left = np.flatnonzero(kinds < SCALES)
+        while len(left):
+            rest = values if len(left) == len(values) else values[left]
+            factors = FACTORS[kinds[left]][:, None]
+            # Adding zero turns -0.0 into 0.0, which then does not fit.
+            rounded = np.rint(rest * factors) + 0.0
+            fits = ((rounded / factors).view(np.int64) == rest.view(np.int64)).all(axis=1)
+            fits &= np.maximum(rounded.max(axis=1), -rounded.min(axis=1)) < SCALE_LIMITS[kinds[left]]
+            whole[left[fits]] = rounded[fits].astype(np.int64)
+            left = left[~fits]
+            kinds[left] += 1
+            left = left[kinds[left] < SCALES]
+    left = np.flatnonzero(kinds == SCALES)
+    if len(left):
+        bits = values[left].view(np.int64)
+        shifts = _trailing_zeros(np.bitwise_or.reduce(bits, axis=1))
+        kinds[left] = BITS + shifts
+        whole[left] = bits >> shifts[:, None]
+    return kinds, whole
+
+
+def _least_places(values: Values) -> SmallIntegers:
+    """Return the decimal places of each number, SCALES where it has more than are tried."""
+    factors = FACTORS[:SCALES, None]
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = np.rint(values * factors) + 0.0
+        fits = (rounded / factors).view(np.int64) == np.ascontiguousarray(values).view(np.int64)
+        fits &= np.abs(rounded) < SCALE_LIMITS[:, None]
+    return np.where(fits.any(axis=0), fits.argmax(axis=0), SCALES).astype(np.uint8)
+
+
+def _fill_holes(values: Values, holes: NDArray[np.bool_]) -> Values:
+    """Return values with each hole filled by the previous value, or the first later one: repeats take no space."""
+    rows = np.arange(values.shape[1])
+    before = np.maximum.accumulate(np.where(holes, -1, rows), axis=1)
+    source = np.where(before < 0, np.argmin(holes, axis=1)[:, None], before)
+    filled = np.take_along_axis(values, source, axis=1)
+    filled[holes.all(axis=1)] = 0.0
+    return filled
+
+
+def _trailing_zeros(bits: Integers) -> SmallIntegers:
+    lowest = (bits & -bits).view(np.uint64).astype(np.float64)
+    return np.where(bits == 0, 0, np.log2(np.maximum(lowest, 1.0))).astype(np.uint8)
