@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed
 
 from falconweb.asgi import application
 from falconweb.launch.commands import bind_listener
+from telemetry.instrumentation import metrics
 from telemetry.live.frames import DELTA, HEADER, KEY
 from telemetry.live.hub import fanout
 from tests.telemetry.live.test_sockets import ALL, Lab, entry, make_lab, put
@@ -30,13 +31,18 @@ PATIENCE = 10.0
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[int]:
+async def served(**more: Any) -> AsyncIterator[int]:
     """Serve the site in this loop; the port."""
     listener = bind_listener("127.0.0.1", 0)
     listener.listen()  # connections wait until it serves
     server = uvicorn.Server(
         uvicorn.Config(
-            application, ws="falconweb.sockets:Protocol", ws_per_message_deflate=False, lifespan="off", log_config=None
+            application,
+            ws="falconweb.sockets:Protocol",
+            ws_per_message_deflate=False,
+            lifespan="off",
+            log_config=None,
+            **more,
         )
     )
     serving = asyncio.create_task(server.serve([listener]))
@@ -68,6 +74,13 @@ async def next_frame(opened: ClientConnection) -> tuple[int, int]:
             pass
     kind, _, _, _, sequence, *_ = HEADER.unpack_from(message)
     return kind, sequence
+
+
+async def last_message(opened: ClientConnection) -> None:
+    """Read all messages; raises ConnectionClosed after the last."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            await opened.recv()
 
 
 async def test_each_frame_comes_once_as_a_delta_until_the_series_are_others() -> None:
@@ -114,3 +127,33 @@ async def test_a_browser_that_stops_reading_goes_on_with_a_key_frame() -> None:
             skipped += number - last - 1
             last = number
         assert skipped > 0
+
+
+async def test_a_browser_that_answers_no_ping_is_closed_and_the_others_stay() -> None:
+    lab = await sync_to_async(make_lab)()
+    client = lab.clients["owner"]
+
+    def count() -> float:
+        return metrics.gauge_values()["sockets_open", None]
+
+    before = count()
+    async with (
+        served(ws_ping_interval=0.2) as port,
+        browser(port, client, lab) as other,
+        browser(port, client, lab, max_queue=1) as stalled,
+    ):
+        async with asyncio.timeout(PATIENCE):
+            sequence = 0
+            while count() < before + 2 or not sequence:
+                sequence += 1
+                await put(lab, sequence, *(value + sequence for value in ALL))
+                await next_frame(other)
+            # It reads no further while its queue is full, and so answers nothing.
+            while count() > before + 1:
+                sequence += 1
+                await put(lab, sequence, *(value + sequence for value in ALL))
+                assert (await next_frame(other))[1] == sequence
+        with pytest.raises(ConnectionClosed) as closed:
+            await last_message(stalled)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1011
