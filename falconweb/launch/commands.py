@@ -46,7 +46,10 @@ def serve(config: uvicorn.Config, listener: socket.socket) -> None:
     """Serve an ASGI application until terminated; the application configures logging."""
     import uvicorn
 
+    from falconweb.launch.processes import keep_allocations
     from telemetry.instrumentation.publisher import heartbeat
+
+    keep_allocations()
 
     class Server(uvicorn.Server):
         async def on_tick(self, counter: int) -> bool:
