@@ -246,11 +246,10 @@ class _IntegerColumns:
             if len(which):
                 place = np.cumsum(widths == width)[selected[moving[which]]] - 1
                 planes = raw[at : at + count * rows * width].reshape(width, count, rows)
-                numbers = planes[width - 1, place].astype(np.int64)
-                for plane in planes[-2::-1]:
-                    numbers <<= 8
-                    numbers |= plane[place]
-                whole[which] = numbers
+                numbers = np.zeros((len(which), rows, 8), np.uint8)
+                for number, plane in enumerate(planes):
+                    numbers[:, :, number] = plane[place]
+                whole[which] = numbers.view("<i8")[:, :, 0]
             at += count * rows * width
         if at != len(raw):
             raise ValueError("its size does not fit")
@@ -288,6 +287,8 @@ class _IntegerColumns:
         return Columns(self.rows, fixed, moving, values)
 
     def values(self) -> Values:
+        if self.holes is None and len(self.moving) == len(self.kinds):
+            return _to_floats(self.kinds, self.whole)
         values = np.empty((len(self.kinds), self.rows))
         values[:] = _to_floats(self.kinds, self.fixed[:, None])
         values[self.moving] = _to_floats(self.kinds[self.moving], self.whole)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -108,7 +108,10 @@ FLOAT_BITS = 29  # of the 52 mantissa bits of an f64, those that an f32 lacks
 
 @dataclass(frozen=True)
 class Buckets:
-    """Buckets of several columns; `at` is the start of each (ms), ascending."""
+    """Buckets of several columns; `at` is the start of each (ms), ascending.
+
+    Where least and greatest are not read, the sums are in their place, as the same array.
+    """
 
     at: Integers
     low: Values
@@ -126,8 +129,8 @@ class Buckets:
         """Return readings at ascending moments as buckets of one reading each."""
         return cls(at, values, values, values, (~np.isnan(values)).astype(np.float64))
 
-    def group_by_step(self, step: int, origin: int = 0) -> Self:
-        """Return them merged into buckets of `step` ms, aligned to `origin`."""
+    def group_by_step(self, step: int, origin: int = 0, *, band: bool = True) -> Self:
+        """Return them merged into buckets of `step` ms, aligned to `origin`; without `band` only sums and counts."""
         if not len(self.at):
             return self
         place = (self.at - origin) // step
@@ -135,18 +138,17 @@ class Buckets:
         # Series without holes, which most are, take half the time.
         present = ~np.isnan(self.total)
         full: NDArray[np.bool_] = np.logical_and.reduce(present, axis=1)
-        low, high, total = (np.empty((len(full), len(begins))) for _ in range(3))
-        some: NDArray[np.bool_] | slice = slice(None) if full.all() else full  # a slice copies nothing
-        low[some] = _reduce(np.minimum, self.low[some], begins)
-        high[some] = _reduce(np.maximum, self.high[some], begins)
-        total[some] = _reduce(np.add, self.total[some], begins)
-        holed = ~full
-        if holed.any():
-            low[holed] = np.fmin.reduceat(self.low[holed], begins, axis=1)
-            high[holed] = np.fmax.reduceat(self.high[holed], begins, axis=1)
-            total[holed] = np.add.reduceat(np.where(present[holed], self.total[holed], 0.0), begins, axis=1)
-            total[holed] = np.where(np.isnan(low[holed]), np.nan, total[holed])
         count = _reduce(np.add, self.count, begins)
+        total = _reduce(np.add, self.total, begins)
+        low = _reduce(np.minimum, self.low, begins) if band else total
+        high = _reduce(np.maximum, self.high, begins) if band else total
+        holed = np.flatnonzero(~full)
+        if len(holed):
+            total[holed] = np.add.reduceat(np.where(present[holed], self.total[holed], 0.0), begins, axis=1)
+            total[holed] = np.where(np.logical_or.reduceat(present[holed], begins, axis=1), total[holed], np.nan)
+            if band:
+                low[holed] = np.fmin.reduceat(self.low[holed], begins, axis=1)
+                high[holed] = np.fmax.reduceat(self.high[holed], begins, axis=1)
         return type(self)(place[begins] * step + origin, low, high, total, count)
 
     def between(self, since: int, until: int) -> Self:
@@ -161,16 +163,25 @@ class Buckets:
     def picked(self, columns: Sequence[int]) -> Self:
         if list(columns) == list(range(len(self.low))):
             return self
-        return type(self)(self.at, self.low[columns], self.high[columns], self.total[columns], self.count[columns])
+        return self._changed(self.at, lambda values, _: values[columns])
 
     def spread(self, places: Sequence[int] | NDArray[np.intp], columns: int) -> Self:
         """Return them as `columns` columns, the i-th own column at `places[i]`."""
         if list(places) == list(range(columns)):
             return self
-        wide = [np.full((columns, len(self.at)), fill) for fill in (np.nan, np.nan, np.nan, 0.0)]
-        for field, own in zip(wide, (self.low, self.high, self.total, self.count), strict=True):
-            field[places] = own
-        return type(self)(self.at, *wide)
+
+        def wide(values: Values, missing: float) -> Values:
+            made = np.full((columns, len(self.at)), missing)
+            made[places] = values
+            return made
+
+        return self._changed(self.at, wide)
+
+    def _changed(self, at: Integers, change: Callable[[Values, float], Values]) -> Self:
+        """Return them with each array changed once, which gets what stands for no reading, too."""
+        total = change(self.total, math.nan)
+        low, high = (total if one is self.total else change(one, math.nan) for one in (self.low, self.high))
+        return type(self)(at, low, high, total, change(self.count, 0.0))
 
     def rounded(self, places: DecimalPlaces) -> Self:
         """Return them as stored: sums rounded to the decimal places of their readings, floats to f32 precision."""
@@ -187,9 +198,7 @@ class Buckets:
         return type(self)(self.at, low, high, total, self.count)
 
     def at_rows(self, rows: slice | NDArray[np.intp]) -> Self:
-        return type(self)(
-            self.at[rows], self.low[:, rows], self.high[:, rows], self.total[:, rows], self.count[:, rows]
-        )
+        return self._changed(self.at[rows], lambda values, _: values[:, rows])
 
 
 def _reduce(operation: np.ufunc, values: Values, begins: NDArray[np.intp]) -> Values:
@@ -209,10 +218,14 @@ def concatenate_buckets(parts: Sequence[Buckets]) -> Buckets:
     if len(parts) == 1:
         return parts[0]
     at = np.concatenate([part.at for part in parts])
-    low, high, total, count = (
-        np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("low", "high", "total", "count")
-    )
-    combined = Buckets(at, low, high, total, count)
+
+    def joined(name: str) -> Values:
+        return np.concatenate([getattr(part, name) for part in parts], axis=1)
+
+    total = joined("total")
+    has_band = any(part.low is not part.total or part.high is not part.total for part in parts)
+    low, high = (joined("low"), joined("high")) if has_band else (total, total)
+    combined = Buckets(at, low, high, total, joined("count"))
     if (np.diff(at) >= 0).all():
         return combined
     return combined.at_rows(np.argsort(at, kind="stable"))

@@ -100,7 +100,8 @@ def read_series(
     """
     _check(since, until, points, len(keys))
     grid = bucket_grid(since, until, points, now=time.time(), keep=settings.KEEP_SECONDS)
-    return _SeriesQuery(chassis, dict.fromkeys(keys), grid, band).extract()
+    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    return _SeriesQuery(chassis, places, grid, band).extract()
 
 
 def read_raw(chassis: int, keys: Sequence[str], *, since: float, until: float) -> Iterator[RawReadings]:
@@ -171,7 +172,7 @@ def _live_catalogue(chassis: int) -> list[SeriesEntry]:
 @dataclass
 class _SeriesQuery:
     chassis: int
-    keys: dict[str, None]
+    keys: dict[str, int]  # with their places
     grid: BucketGrid
     band: bool
     parts: list[tuple[list[SeriesIdentity], Buckets]] = field(default_factory=list)
@@ -203,13 +204,13 @@ class _SeriesQuery:
         ]
 
     def _requested(self, entries: Sequence[SeriesEntry], seen: float) -> list[SeriesIdentity]:
-        """Return those of some series that are requested, and remember their newest entries."""
+        """Return those of some series that are requested, in that order, and remember their newest entries."""
         found = {series_identity(entry): entry for entry in entries if entry["key"] in self.keys}
         for one, entry in found.items():
             before = self.entries.get(one)
             if before is None or before[0] <= seen:
                 self.entries[one] = (seen, entry)
-        return list(found)
+        return sorted(found, key=lambda one: self.keys[one[0]])
 
     def _requested_by_catalogue(
         self, rows: Sequence[StoredChunk], entries: Callable[[int], Sequence[SeriesEntry]]
@@ -242,7 +243,7 @@ class _SeriesQuery:
             self.kept_values += buckets.count.size
             if self.kept_values > MAX_HELD_VALUES:
                 # Years of hundreds of series would take gigabytes, of which a few points are shown.
-                buckets = buckets.group_by_step(self.grid.step, self.grid.begin)
+                buckets = buckets.group_by_step(self.grid.step, self.grid.begin, band=self.band)
             self.parts.append((requested, buckets))
 
     def _fall_back(self, tier: Tier, row: StoredChunk, span: SpanMs) -> None:
@@ -326,17 +327,20 @@ class _SeriesQuery:
     def _merge_parts(self, place: dict[SeriesIdentity, int]) -> tuple[NDArray[np.float64], ...]:
         """Return minimum, maximum, sum and count of each series and bucket, from all parts."""
         shape = (len(place), self.grid.rows)
-        fields = tuple(np.full(shape, fill) for fill in (np.nan, np.nan, np.nan, 0.0))
         parts = []
         for requested, buckets in self.parts:
             shown = [number for number, one in enumerate(requested) if one in place]
             if shown and len(buckets.at):
                 parts.append(buckets.picked(shown).spread([place[requested[number]] for number in shown], len(place)))
-        if parts:
-            found = concatenate_buckets(parts).group_by_step(self.grid.step, self.grid.begin)
-            at = (found.at - self.grid.begin) // self.grid.step
-            for field_, own in zip(fields, (found.low, found.high, found.total, found.count), strict=True):
-                field_[:, at] = own
+        if not parts:
+            return (*(np.full(shape, np.nan) for _ in range(3)), np.zeros(shape))
+        found = concatenate_buckets(parts).group_by_step(self.grid.step, self.grid.begin, band=self.band)
+        at = (found.at - self.grid.begin) // self.grid.step
+        if len(at) == self.grid.rows:  # each bucket has readings of some series
+            return found.low, found.high, found.total, found.count
+        fields = tuple(np.full(shape, missing) for missing in (np.nan, np.nan, np.nan, 0.0))
+        for field_, own in zip(fields, (found.low, found.high, found.total, found.count), strict=True):
+            field_[:, at] = own
         return fields
 
     def _known_entries(self, keys: Sequence[str]) -> dict[str, SeriesEntry]:
