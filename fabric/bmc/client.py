@@ -258,16 +258,13 @@ class BmcClient:
         """
         path = self.path(uri)
         known = await self._signed_in.ensure()
-
-        async def attempt() -> RawResponse:
-            own = {**(headers or {}), **self._signed_in.headers}
-            return await self._exchange(method, path, headers=own, content=content, timeout=timeout, before=before)
-
-        raw = await attempt()
+        own = {**(headers or {}), **self._signed_in.headers}
+        raw = await self._exchange(method, path, headers=own, content=content, timeout=timeout, before=before)
         if raw.status != 401 or not self.signs_in or self._refusing.get(path, 0.0) > time.monotonic():
             return raw
         await self._signed_in.renew(known)
-        raw = await attempt()
+        own = {**(headers or {}), **self._signed_in.headers}
+        raw = await self._exchange(method, path, headers=own, content=content, timeout=timeout, before=before)
         if raw.status == 401:
             self._refusing[path] = time.monotonic() + REFUSAL_MEMORY_SECONDS
         return raw

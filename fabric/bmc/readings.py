@@ -10,6 +10,7 @@ import asyncio
 import json
 import math
 import statistics
+import sys
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
@@ -151,7 +152,7 @@ class ReportPlan(ReadingPlan):
         """Expect reports with these properties."""
         nowhere = len(self._position)
         targets = [self._position.get(name, nowhere) for name in order]
-        self._order = order
+        self._order = [sys.intern(name) for name in order]  # chassis of one model share them
         # The position of each value; None where they are all in order.
         self._targets = None if targets == list(range(nowhere)) else np.array(targets, dtype=np.intp)
         self._words: list[int] = []  # entries whose values are not always numbers
@@ -190,7 +191,7 @@ class ReportPlan(ReadingPlan):
         for place in self._words:
             number = LINK_STATUSES.get(values[place])
             values[place] = metric_number(values[place]) if number is None else number
-        numbers = np.array(values)
+        numbers = np.fromiter(values, np.float64, len(values))
         numbers[~np.isfinite(numbers)] = NAN
         return report.timestamp, numbers
 

@@ -15,7 +15,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -96,9 +96,12 @@ class RequestSlots(SharedAccess):
         self._until_given: asyncio.TimerHandle | None = None
         self._giving: asyncio.Task[None] | None = None
 
-    @asynccontextmanager
-    async def request(self, host: str, seconds: float) -> AsyncIterator[None]:
+    def request(self, host: str, seconds: float) -> AbstractAsyncContextManager[None]:
         """Hold one of them for at most so many s; raises TimedOut where none gets free within MAX_SLOT_WAIT."""
+        return self._hold(host, seconds) if self._counts else nullcontext()
+
+    @asynccontextmanager
+    async def _hold(self, host: str, seconds: float) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
         slot = self._unkept()
         if slot is not None and (loop.time() > slot.keep_until or seconds > slot.seconds):
@@ -138,7 +141,7 @@ class RequestSlots(SharedAccess):
         token = secrets.token_hex(8)
         milliseconds = (round(one * 1000) for one in (min(seconds + SLOT_MARGIN, LONGEST_SLOT), LONGEST_SLOT))
         arguments = (*self._keys, token, *milliseconds)
-        while self._counts and now() >= self._uncounted_until:
+        while now() >= self._uncounted_until:
             taken = await self._ask(TAKE_SCRIPT, len(self._keys), *arguments)
             if isinstance(taken, bytes):
                 return _Slot(taken.decode(), token, seconds, now() + LONGEST_KEEP)

@@ -189,8 +189,8 @@ def elapsed_between(earlier: Sample, later: Sample) -> float:
 def is_repeat(now: Sample, before: Sample) -> bool:
     """Return whether a reading repeats the previous one: a BMC may update its report less often than it is polled."""
     same = now.measured_at == before.measured_at if now.measured_at > 0 else now.at == before.at
-    # Bit patterns, so that NaN equals NaN.
-    return same and np.array_equal(now.counted.view(np.int64), before.counted.view(np.int64))
+    # Their bytes, so that NaN equals NaN.
+    return same and now.counted.tobytes() == before.counted.tobytes()
 
 
 def _make_keys_unique(series: Sequence[ReadingSeries], entries: list[SeriesEntry]) -> None:
