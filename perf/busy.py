@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from django.conf import settings
 
-from falconweb.config import BASE_DIR
 from falconweb.launch.processes import raise_file_limit
 from perf.environment import CannotMeasureError
 from perf.figures import PerfFigure
-from perf.processes import RunningSite, SiteCost, demonstration_site
+from perf.processes import RunningSite, SiteCost, ask_site, demonstration_site
 from perf.servers import LoadGeneratorProcess
 
 SOCKETS, PEOPLE = 1000, 250  # and whose sessions the sockets have
@@ -45,7 +41,7 @@ def _named(what: str, figures: list[PerfFigure]) -> list[PerfFigure]:
 
 
 async def _looking(site: RunningSite) -> list[PerfFigure]:
-    people = _in_site(site, "people", str(PEOPLE))
+    people = ask_site(site, "people", str(PEOPLE))
     greeting = json.dumps({"subscribe": people["chassis"]})
     cookies = [f"{settings.SESSION_COOKIE_NAME}={session}" for session in people["sessions"]]
     generator = await LoadGeneratorProcess.start(f"ws://127.0.0.1:{site.port}/ws/live/", cookies, greeting)
@@ -70,22 +66,11 @@ async def _looking(site: RunningSite) -> list[PerfFigure]:
 
 def _sweeping(site: RunningSite) -> list[PerfFigure]:
     cost, began = SiteCost(site), time.monotonic()
-    sweep = _in_site(site, "sweep", str(RUNS))["sweep"]
-    while (state := _in_site(site, "state", sweep))["waiting"]:
+    sweep = ask_site(site, "sweep", str(RUNS))["sweep"]
+    while (state := ask_site(site, "state", sweep))["waiting"]:
         if time.monotonic() - began > RUNS_SECONDS:
             raise CannotMeasureError(f"{state['waiting']} runs did not end in {RUNS_SECONDS:.0f} s.")
         time.sleep(SETTLE_SECONDS)
     if state["failed"]:
         raise CannotMeasureError(f"{state['failed']} runs failed.")
     return [*cost.figures(), PerfFigure("until all have ended", time.monotonic() - began, "s")]
-
-
-def _in_site(site: RunningSite, *what: str) -> Any:
-    """Return the answer of perf.busy_site in the environment of the site."""
-    answer = subprocess.run(  # noqa: S603 - a module of this package
-        [sys.executable, "-m", "perf.busy_site", *what],
-        cwd=BASE_DIR, env=site.environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if answer.returncode:
-        raise CannotMeasureError(f"the site was not prepared: {answer.stderr[-500:]}")
-    return json.loads(answer.stdout)

@@ -1,9 +1,10 @@
-"""What perf.busy asks of a site, from its inside: `python -m perf.busy_site` with people, sweep or state."""
+"""What is asked of a measured site, from its inside: `python -m perf.busy_site` with one of QUESTIONS."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -52,8 +53,15 @@ def state(number: str) -> dict[str, Any]:
     }
 
 
-QUESTIONS = {"people": people, "sweep": sweep, "state": state}
+def open_runs() -> int:
+    """Return how many runs have not ended."""
+    from benchmarks.runs.models import Run
+
+    return int(Run.objects.open().count())
+
+
+QUESTIONS: dict[str, Callable[..., Any]] = {"people": people, "sweep": sweep, "state": state, "open_runs": open_runs}
 
 if __name__ == "__main__":
     django.setup()
-    sys.stdout.write(json.dumps(QUESTIONS[sys.argv[1]](sys.argv[2])))
+    sys.stdout.write(json.dumps(QUESTIONS[sys.argv[1]](*sys.argv[2:])))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
@@ -11,11 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from django.conf import settings
 
-from falconweb.config import stored_secret
+from falconweb.config import BASE_DIR, stored_secret
 from falconweb.launch.broker import free_port
 from falconweb.launch.processes import ChildProcess, terminate_all, wait_until_ready
 from perf.environment import CannotMeasureError
@@ -69,10 +72,24 @@ def demonstration_site(log: Callable[[str], None]) -> Iterator[RunningSite]:
         _wait(site, lambda: "FalconWeb is at" in site.log.read_text(), START_SECONDS)
         log("its demonstration is filled")
         _wait(site, lambda: not any(one.kind == "demo" for one in site_processes(site.pid).values()), FILL_SECONDS)
+        running = RunningSite(site, environment | {"REDIS_URL": _broker_address(site.pid, data)})
+        log("its first runs end")
+        _wait(site, lambda: ask_site(running, "open_runs") == 0, FILL_SECONDS)
         time.sleep(SETTLE_SECONDS)
-        yield RunningSite(site, environment | {"REDIS_URL": _broker_address(site.pid, data)})
+        yield running
     finally:
         terminate_all([site])
+
+
+def ask_site(site: RunningSite, *what: str) -> Any:
+    """Return the answer of perf.busy_site in the environment of the site."""
+    answer = subprocess.run(  # noqa: S603 - a module of this package
+        [sys.executable, "-m", "perf.busy_site", *what],
+        cwd=BASE_DIR, env=site.environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if answer.returncode:
+        raise CannotMeasureError(f"the site did not answer: {answer.stderr[-500:]}")
+    return json.loads(answer.stdout)
 
 
 def _broker_address(launcher: int, data: Path) -> str:

@@ -94,7 +94,8 @@ class LinkWatch:
         with np.errstate(invalid="ignore"):
             # Byte counters always increase; only a decrease matters here.
             moved = usable & ((values < self._last) | (~self._is_bytes & (values != self._last)))
-        touched = set(self._places) if resumed else {int(port) for port in np.unique(self._ports[moved])}
+        # Not `np.unique`, whose first call imports NumPy's masked arrays: 22 MB of each worker.
+        touched = set(self._places if resumed else self._ports[moved].tolist())
         for port in touched | self._doubts.keys():
             self._compare(port, values, sample.at, resumed=resumed)
         doubted = np.isin(self._ports, list(self._doubts)) if self._doubts else np.zeros(len(values), dtype=np.bool_)
