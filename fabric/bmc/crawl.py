@@ -318,22 +318,26 @@ class Crawl:
         lister = declared_type(body)
         members = body.get("Members")
         own: set[str] = set()
+        rest: list[Any] = [body]  # whose links are still to be followed
         if isinstance(members, list):
             own = {normalize_uri(target) for target in links(body, "Members")}
+            rest = [{name: value for name, value in body.items() if name != "Members"}]
             for member in members:
                 # A log entry is always complete.
-                if is_embedded(member) and (self.expands or declared_type(member) == "LogEntry"):
-                    self._keep_member(uri, member, lister)
+                is_complete = is_embedded(member) and (self.expands or declared_type(member) == "LogEntry")
+                if not (is_complete and self._keep_member(uri, member, lister)):
+                    rest.append(member)
         elif "Members@odata.count" in body or lister.endswith("Collection"):
             self._add_problem(uri, ProblemKind.MALFORMED, f"{uri} is a collection without a list of members.", "")
-        for target in iter_links(body):
+        for target in iter_links(rest):
             if isinstance(target, str):
                 member = normalize_uri(target) in own
                 self._reach(target, referrer=uri, listed_by=lister if member else "")
             else:
                 self._add_problem(uri, ProblemKind.MALFORMED, f"{uri} has a link that is not a text.", "")
 
-    def _keep_member(self, collection: str, member: dict[str, Any], lister: str) -> None:
+    def _keep_member(self, collection: str, member: dict[str, Any], lister: str) -> bool:
+        """Keep a member that its collection includes; returns whether its links are followed."""
         uri = normalize_uri(member["@odata.id"])
         # One that is not so is a problem of the collection, among whose links it is too.
         is_good = is_bounded(uri) and "/.." not in unquote(uri) and self._allowed(uri)
@@ -341,6 +345,8 @@ class Crawl:
             self._known.add(uri)
             self._pending.discard(uri)
             self._keep(uri, member, text(member, "@odata.etag"), lister)
+            return True
+        return False
 
     def _allowed(self, uri: str) -> bool:
         return uri.startswith("/redfish/") and (self._everything or NON_INVENTORY_SEGMENTS.isdisjoint(uri.split("/")))

@@ -27,6 +27,7 @@ from fabric.signals import access_changed, device_replaced, inventory_changed, w
 logger = logging.getLogger(__name__)
 
 # Values that are read each second: they differ in every walk, and are no change of the inventory.
+NUL = rb"\u0000"  # in JSON
 READING_KINDS = ("sensors", "fans", "port_metrics", "metrics")
 
 
@@ -58,7 +59,10 @@ def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory, begun_at: da
     compared. None: nothing was changed meanwhile.
     """
     # In the form of the column: a tuple would differ from the list it is stored as.
-    plain: dict[str, Any] = without_nul(msgspec.json.decode(msgspec.json.encode(inventory)))
+    raw = msgspec.json.encode(inventory)
+    plain: dict[str, Any] = msgspec.json.decode(raw)
+    if NUL in raw:
+        plain = without_nul(plain)
     with transaction.atomic():
         if not (rows := lock_chassis([chassis.pk])):
             raise Chassis.DoesNotExist(f"{chassis.name} was removed.")

@@ -37,7 +37,7 @@ from fabric.bmc.values import normalize_uri
 from fabric.bmc.walk_turns import WalkTurns
 from fabric.drift.services import drifts_explain
 from fabric.inventory.models import Chassis, Walk
-from fabric.inventory.progress import reading_limit_record, walk_progress_record
+from fabric.inventory.progress import FRESH, reading_limit_record, walk_progress_record
 from fabric.inventory.selectors import ReadingOwner, reading_owners
 from fabric.inventory.sync import inventory_apply, inventory_confirm
 from telemetry.instrumentation import metrics
@@ -52,6 +52,7 @@ SENSORS_PER_CHECK = 16
 SENSOR_RETRY_DELAYS = (2.0, 4.0, 8.0, 15.0)  # s, after a failed read of a sensor
 CALM_SECONDS = 600.0  # for this time, a sensor that was reported as changed, but was not, is not doubted again
 PROGRESS_SECONDS = 4.0  # between the records of how a walk proceeds
+STALE_PROGRESS_SECONDS = FRESH.total_seconds() * 0.6  # and of one that has not proceeded
 REFRESH_PAUSE_SECONDS = 2.0  # minimum time between refreshes during continuous events
 # Workers that start together, or after the death of another, must not refresh at the same time.
 JITTER = (0.8, 1.2)
@@ -137,12 +138,18 @@ class InventoryMirror:
             await asyncio.gather(telling, return_exceptions=True)
 
     async def _tell_progress(self) -> None:
+        told, told_at = (0, 0, False), 0.0
         while True:
-            await asyncio.sleep(PROGRESS_SECONDS)
+            await asyncio.sleep(PROGRESS_SECONDS * _jitter())
             pace = self._discovery.pace
+            now = pace.read, pace.known, pace.waits
+            # Hundreds of chassis may wait for others: that is told only as often as pages need it.
+            if now == told and time.monotonic() - told_at < STALE_PROGRESS_SECONDS:
+                continue
+            told, told_at = now, time.monotonic()
             with contextlib.suppress(DatabaseError):
                 await run_in_thread(
-                    walk_progress_record, chassis_id=self.chassis.pk, read=pace.read, known=pace.known, waits=pace.waits
+                    walk_progress_record, chassis_id=self.chassis.pk, read=now[0], known=now[1], waits=now[2]
                 )
 
     def request_walk(self) -> None:
@@ -254,7 +261,9 @@ class InventoryMirror:
         to_check = min(self.changed.values(), default=math.inf) - time.monotonic()
         if self._discovery.remains:
             return REFRESH_PAUSE_SECONDS
-        pause = max(settings.CONFIG.inventory_period * self._periods, self._refresh_seconds)
+        # While others wait for their walk, a chassis that was just walked gives way.
+        periods = MAX_QUIET_PERIODS if self.turns.waiting else self._periods
+        pause = max(settings.CONFIG.inventory_period * periods, self._refresh_seconds)
         return max(0.0, min(pause * _jitter(), to_check))
 
     async def _refresh(self, *, is_requested: bool) -> Inventory:
