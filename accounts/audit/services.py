@@ -32,6 +32,7 @@ from accounts.audit.context import Origin, current_origin, second_person
 from accounts.audit.models import AuditEntry, AuditHead
 from accounts.audit.refusal_limits import refusal_admitted
 from accounts.models import User
+from core.database import single
 from core.errors import FalconWebError
 from core.language import english, gettext_noop
 
@@ -251,7 +252,7 @@ def _append(drafts: Sequence[_DraftEntry]) -> None:
 
 
 def _locked_head() -> AuditHead:
-    head = AuditHead.objects.select_for_update().filter(pk=1).first()
+    head = single(AuditHead.objects.select_for_update().filter(pk=1))
     if head is None:
         # The first entry ever; if the log lost its end, the seal below does not match.
         last = AuditEntry.objects.order_by("-sequence").first()

@@ -36,8 +36,8 @@ def lock_chassis(chassis: Collection[int]) -> list[Chassis]:
 
 def lock_parts(*, devices: Iterable[int | None] = (), host_ports: Iterable[int | None] = ()) -> None:
     """Lock these parts (ids), so that their grants do not change until the end of the transaction."""
-    list(lock_rows(Device.objects.filter(pk__in={pk for pk in devices if pk is not None})))
-    list(lock_rows(HostPort.objects.filter(pk__in={pk for pk in host_ports if pk is not None})))
+    list(lock_rows(Device.objects.filter(pk__in={pk for pk in devices if pk is not None}).only("pk")))
+    list(lock_rows(HostPort.objects.filter(pk__in={pk for pk in host_ports if pk is not None}).only("pk")))
 
 
 def lock_tenants(tenant: Tenant | None = None) -> None:

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any, Final
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from accounts.access import require_composer
@@ -228,6 +229,7 @@ def _create(  # noqa: PLR0917 - what a request of a device consists of
     # Again, under the lock: a copy of the request may have arrived at the same time.
     if replayed := find_replayed(Operation, person, idempotency_key, digest):
         return replayed
+    _check_visible(person, device_id, target)
     device = _validated_device(person, device_id, target, expected, force=force)
     drawer = device.slot.drawer if device.slot else None
     source = device.host_port
@@ -255,6 +257,7 @@ def operation_obstacle(
 ) -> str:
     """Return why a request would be refused now, '' where it would not; `with_rules`: also by its drawer's mode."""
     try:
+        _check_visible(person, device.pk, target)
         require_composer(person, "attach or detach")
         _validated_device(person, device.pk, target, expected, force=False, with_rules=with_rules)
     except FalconWebError as error:
@@ -271,14 +274,16 @@ def _validated_device(
     force: bool,
     with_rules: bool = True,
 ) -> Device:
-    """Return the locked device; raises the reason why it may not be attached to `target`."""
-    _check_visible(person, device_id, target)
+    """Return the device, which the person may see; raises the reason why it may not be attached to `target`."""
     found = Device.objects.select_related("host_port__host", "slot__drawer", "chassis").filter(pk=device_id)
     device: Device | None = single(found)
     if device is None:
         raise NotFound(_("There is no such device or host port."))
-    if open_operation := single(Operation.objects.open().filter(device=device)):
-        raise _conflict_with(open_operation, device.name, person)
+    drawer = device.slot.drawer if device.slot else None
+    of_drawer = Q(kind=Operation.Kind.MODE, drawer=drawer) if drawer is not None else Q()
+    in_the_way = list(Operation.objects.open().filter(Q(device=device) | of_drawer).order_by())
+    if own := next((one for one in in_the_way if one.device_id == device.pk), None):
+        raise _conflict_with(own, device.name, person)
     if target is not None and (reason := attachment_obstacle(person, [device.pk], [target.pk])):
         raise Conflict(reason)
     held = HostPort.objects.filter(pk=device.host_port_id or 0)
@@ -290,10 +295,8 @@ def _validated_device(
     if device.host_port is not None:
         check_not_held([device], force=[device.pk] if force else ())
         check_not_in_use([device], force=[device.pk] if force else ())
-    drawer = device.slot.drawer if device.slot else None
-    changing = Operation.objects.open().filter(kind=Operation.Kind.MODE, drawer=drawer)
-    if drawer is not None and (other := single(changing)) is not None:
-        raise _conflict_with(other, drawer.name, person)
+    if drawer is not None and in_the_way:
+        raise _conflict_with(in_the_way[0], drawer.name, person)
     return device
 
 
