@@ -106,16 +106,17 @@ Failpoint = Literal[
 ]
 FAILPOINTS: Final[tuple[Failpoint, ...]] = get_args(Failpoint)
 
-_handler: Callable[[Failpoint], None] | None = None
+Handler = Callable[[Failpoint, object], None]
+_handler: Handler | None = None
 
 
-def failpoint(name: Failpoint) -> None:
-    """Do nothing, or what a test has asked for at this point."""
+def failpoint(name: Failpoint, about: object = None) -> None:
+    """Do nothing, or what a test has asked for at this point; `about` tells one of its kind from the others."""
     if _handler is not None:
-        _handler(name)
+        _handler(name, about)
 
 
-def set_failpoint_handler(handler: Callable[[Failpoint], None] | None) -> None:
-    """Have `handler` called with the name of each failpoint that this process reaches; None for nothing. For tests."""
+def set_failpoint_handler(handler: Handler | None) -> None:
+    """Have `handler` called with each failpoint that this process reaches; None for nothing. For tests."""
     global _handler  # noqa: PLW0603 - one for the process; a check of one name is all that a site pays
     _handler = handler

@@ -44,17 +44,26 @@ async def run_in_pool(work: Callable[..., Any], *arguments: Any, **more: Any) ->
 
 
 @contextmanager
-def single_connection_thread() -> Iterator[None]:
-    """Run all database work of the enclosed loop sequentially in one thread, on one persistent connection.
+def in_thread_of(thread: Executor) -> Iterator[None]:
+    """Run all database work of the enclosed loop in the one thread of `thread`, on one persistent connection.
 
     For frequent queries: connecting takes longer than a query.
     """
+    token = _own.set(thread)
+    try:
+        yield
+    finally:
+        _own.reset(token)
+
+
+@contextmanager
+def single_connection_thread() -> Iterator[None]:
+    """Do as `in_thread_of` does with a thread that ends with the block."""
     with ThreadPoolExecutor(1, "database") as thread:
-        token = _own.set(thread)
         try:
-            yield
+            with in_thread_of(thread):
+                yield
         finally:
-            _own.reset(token)
             thread.submit(connections.close_all)
 
 

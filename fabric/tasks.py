@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 from celery import shared_task
@@ -11,7 +12,9 @@ from core.enqueue import enqueue, worker_name
 from core.failpoints import failpoint
 from fabric.agents.inbox import start_inbox, stop_inbox
 from fabric.agents.services import answers_delete_expired
-from fabric.execution.services import OperationLane, next_operation, runnable_operations
+from fabric.execution.claims import OperationClaim
+from fabric.execution.lanes import OperationLane, warm_lanes
+from fabric.execution.services import carry_out, next_operation, runnable_operations
 from fabric.failures.services import failures_process
 from fabric.leases.lifecycle import leases_process
 from fabric.plans.jobs import idle_plans, plan_advance, plan_without_steps
@@ -21,13 +24,18 @@ from fabric.plans.jobs import idle_plans, plan_advance, plan_without_steps
 def run_operation(operation_id: str) -> None:
     """Run one operation, unless another worker does, and those that waited for its drawer meanwhile."""
     following: str | None = operation_id
-    with OperationLane(worker_name()) as lane:
+    worker = worker_name()
+    with ExitStack() as kept:
+        lane: OperationLane | None = None
         while following is not None:
-            lane.execute(following)
+            if (claim := OperationClaim.take(following, worker)) is not None:
+                lane = lane or kept.enter_context(warm_lanes.lane(claim.operation.chassis_id))
+                carry_out(lane, claim)
             failpoint("operation.next")
             ended, following = following, next_operation(following)
             if (plan_id := plan_without_steps(ended)) is not None:
-                lane.end_session()  # reading the hardware for a rollback may take long
+                if lane is not None:
+                    lane.end_session()  # reading the hardware for a rollback may take long
                 plan_advance(plan_id)
                 following = next_operation(ended)
 
@@ -63,6 +71,18 @@ def tend_failures() -> None:
 def forget_answers() -> None:
     """Delete answers of agents that no requester waits for any more."""
     answers_delete_expired()
+
+
+@worker_ready.connect
+def keep_lanes(**kwargs: Any) -> None:
+    """Keep sessions with BMCs for operations that follow soon."""
+    warm_lanes.open()
+
+
+@worker_shutting_down.connect
+def close_lanes(**kwargs: Any) -> None:
+    """End the sessions that are kept."""
+    warm_lanes.close()
 
 
 @worker_ready.connect

@@ -109,6 +109,10 @@ class BmcClient:
         """Create the connection pool; sends nothing."""
         self._transport.open()
 
+    async def rest(self) -> None:
+        """Hold nothing that other clients wait for, until the next request."""
+        await self._access.rest()
+
     async def close(self) -> None:
         """Delete the session on the BMC, if it responds, and close the connections."""
         await self._signed_in.end()

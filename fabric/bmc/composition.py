@@ -7,7 +7,7 @@ resource that has the devices of a host port in the dialect of a service (fabric
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -73,24 +73,27 @@ def port_link(port_uri: str, body: JsonObject) -> PortLink:
     )
 
 
-async def attach(bmc: BmcClient, dialect: Dialect, *, zone: HeldZone, endpoint_uri: str) -> HeldZone:
+async def attach(bmc: BmcClient, dialect: Dialect, *, zone: HeldZone | str, endpoint_uri: str) -> HeldZone:
     """Add an endpoint (or block) to a zone and return the zone read back; a member is not written again.
 
-    Raises ZoneChanged if the zone no longer matches `zone`, CompositionRefused with the BMC's sentence if its rules
-    forbid it, TaskFailed or another BmcError. After a retryable error only `read_zone` shows the result.
+    `zone` is how somebody saw it, or its URI alone: then it may be as it is. Raises ZoneChanged if the zone no longer
+    matches, CompositionRefused with the BMC's sentence if its rules forbid it, TaskFailed or another BmcError. After a
+    retryable error only `read_zone` shows the result.
     """
     return await _set_membership(bmc, dialect_of(dialect), zone, normalize_uri(endpoint_uri), present=True)
 
 
-async def detach(bmc: BmcClient, dialect: Dialect, *, zone: HeldZone, endpoint_uri: str) -> HeldZone:
+async def detach(bmc: BmcClient, dialect: Dialect, *, zone: HeldZone | str, endpoint_uri: str) -> HeldZone:
     """Remove an endpoint (or block) from a zone and return the zone read back; raises as `attach` does."""
     return await _set_membership(bmc, dialect_of(dialect), zone, normalize_uri(endpoint_uri), present=False)
 
 
 async def _set_membership(
-    bmc: BmcClient, dialect: AttachmentDialect, zone: HeldZone, member: str, *, present: bool
+    bmc: BmcClient, dialect: AttachmentDialect, seen: HeldZone | str, member: str, *, present: bool
 ) -> HeldZone:
-    current = await dialect.read(bmc, zone.uri)
+    zone = current = await dialect.read(bmc, normalize_uri(seen) if isinstance(seen, str) else seen.uri)
+    if not isinstance(seen, str):
+        zone = seen
     if (member in current.members) is present:
         return current
     changed = changed_meanwhile(bmc, zone)
@@ -126,8 +129,8 @@ async def _put_back(
 ) -> None:
     """Restore what a service dropped from a zone at a write, as some do where they refuse it.
 
-    Raises CompositionRefused, whose details have the `lost` members and those `left` out, if anything but the one
-    member of the write was gone.
+    Raises CompositionRefused, whose details have the name of the `zone`, the `lost` members and those `left` out, if
+    anything but the one member of the write was gone.
     """
     # Once the write is over nobody else knows what was there.
     now = await retry_while_unreachable(partial(dialect.read, bmc, before.uri))
@@ -149,6 +152,7 @@ async def _put_back(
     outcome = f"{len(left)} could not be put back" if left else "they were put back"
     raise CompositionRefused(
         f"{because.rstrip('.')}. With that, {len(lost)} members of zone {before.name} were dropped: {outcome}.",
+        zone=before.name,
         lost=lost,
         left=left,
     )
@@ -329,9 +333,14 @@ class CompositionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_snapshot(
-    bmc: BmcClient, *, zone_uris: Iterable[str], port_uris: Iterable[str], dialect: Dialect
+    bmc: BmcClient,
+    *,
+    zone_uris: Iterable[str],
+    port_uris: Iterable[str],
+    dialect: Dialect,
+    zones: Mapping[str, HeldZone] | None = None,
 ) -> CompositionSnapshot:
-    """Return the present state of the named zones and links.
+    """Return the present state of the named zones and links; `zones` where `read_zones` has just returned these.
 
     With $expand it takes one request per collection (Zones, and Ports of each switch; Systems in RESOURCE_BLOCKS),
     without it one per zone and port: 3 in place of 24 for a Falcon of four host ports. Raises BmcError where any of
@@ -340,7 +349,8 @@ async def read_snapshot(
     ports = sorted({normalize_uri(uri) for uri in port_uris})
     if not bmc.root:
         await bmc.service_root()
-    held, bodies = await asyncio.gather(read_zones(bmc, zone_uris, dialect), read_resources(bmc, ports))
+    held = zones if zones is not None else await read_zones(bmc, zone_uris, dialect)
+    bodies = await read_resources(bmc, ports)
     return CompositionSnapshot(
         zones={uri: tuple(sorted(zone.members)) for uri, zone in held.items()},
         links={uri: _link_state(uri, body) for uri, body in bodies.items()},

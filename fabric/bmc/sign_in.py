@@ -41,6 +41,9 @@ class SharedAccess:
         """Hold one of the BMC's concurrent requests for at most so many s; raises TimedOut where none gets free."""
         return nullcontext()
 
+    async def rest(self) -> None:
+        """Hold no concurrent request for the next one."""
+
     async def close(self) -> None:
         """Close the connections to other clients."""
 

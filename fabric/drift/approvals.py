@@ -78,16 +78,16 @@ def operation_result_approve(operation: Operation) -> None:
     part, result = operation.subject, operation_result(operation)
     if part is None:
         return
-    part.refresh_from_db()
     at = operation.finished_at or timezone.now()
-    if part.approved_at is not None and part.approved_at > at:
+    approved = {name: getattr(part, name) for name in approve_state(part, result, at)}
+    rows: Any = type(part)._default_manager  # noqa: SLF001 - documented by Django
+    if not rows.filter(pk=part.pk).exclude(approved_at__gt=at).update(**approved):
         return
     open_drift = Drift.objects.open().filter(
         chassis=operation.chassis_id, kind=KIND_OF_PART[type(part)], uri=part.uri, noticed_at__lte=at
     )
     for drift in open_drift:
         _end_by_operation(drift, operation, result)
-    part.save(update_fields=approve_state(part, result, at))
 
 
 @receiver(walk_mirrored)

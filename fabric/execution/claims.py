@@ -23,19 +23,20 @@ from django.utils import timezone
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.services import audit_record, target_of
 from core.claims import WATCHED, WatchedClaims, unclaimed
-from core.database import DATABASE_UNAVAILABLE, single
+from core.database import DATABASE_UNAVAILABLE, lock_rows, single
 from core.errors import FalconWebError
 from core.failpoints import failpoint
 from core.language import gettext_noop
 from core.threads import run_in_pool, run_in_thread
 from fabric.agents.models import HostAgent
 from fabric.bmc.client import retry_while_unreachable
+from fabric.bmc.dialects import HeldZone
 from fabric.bmc.errors import BmcError
 from fabric.drift.approvals import operation_result_approve
 from fabric.inventory.labels import host_port_name, may_name_host, redact_address
 from fabric.inventory.locks import lock_chassis
-from fabric.inventory.models import HostPort
-from fabric.operations.models import Operation
+from fabric.inventory.models import Chassis, HostPort
+from fabric.operations.models import Operation, Proof
 from fabric.plans.jobs import plan_step_failed
 from fabric.signals import operation_changed, operation_progressed
 
@@ -45,6 +46,7 @@ CLAIM_RENEW_SECONDS = 3.0
 LATE_SECONDS = 0.2  # after which a page shows a step that is not over by then
 ANNOUNCE_SECONDS = 1.0  # after which the begin of an operation is announced that is not over by then
 CANCEL_CHECK_SECONDS = 0.5
+RECENT_SECONDS = 1.0  # in which zones count as just read
 MAX_WAITING_SECONDS = 600.0  # an operation that could not start for so long fails instead of starting unexpectedly
 MAX_ATTEMPTS = 5
 
@@ -57,6 +59,29 @@ class OperationFailedError(FalconWebError):
 
 class OperationCancelledError(FalconWebError):
     """The operation ends as cancelled, as requested while it ran."""
+
+
+class RecentZones:
+    """The zones of the chassis where they have just been read, once for whoever needs them next."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, HeldZone] | None = None
+        self._until = 0.0  # by the monotonic clock
+        self._read_at: datetime | None = None
+
+    def keep(self, found: dict[str, HeldZone]) -> None:
+        """Keep what was read just now."""
+        self._found, self._until, self._read_at = found, time.monotonic() + RECENT_SECONDS, timezone.now()
+
+    @property
+    def read_at(self) -> datetime | None:
+        """When they were read, None where nothing recent is kept."""
+        return self._read_at if self._found is not None and time.monotonic() < self._until else None
+
+    def take(self) -> dict[str, HeldZone] | None:
+        """Return what was read just now; None the next time."""
+        found, self._found = (self._found if self.read_at else None), None
+        return found
 
 
 class OperationClaim:
@@ -74,18 +99,18 @@ class OperationClaim:
         self._late_values: dict[str, Any] = {}
         self._until_announced: asyncio.TimerHandle | None = None
         self._begin_announced: asyncio.Task[None] | None = None
+        self.zones = RecentZones()
+        self.proof: Proof | None = None  # of which this worker has stored the begin
+        self.other_links: list[str] | None = None  # the ports of the chassis but its own, as they were at first
         self._zone_uris: list[str] = []
 
     @classmethod
     def take(cls, operation_id: str, worker: str) -> Self | None:
         """Claim an operation for this worker; None where it cannot be claimed now."""
-        chassis = Operation.objects.filter(pk=operation_id).values_list("chassis", flat=True).first()
-        if chassis is None:
-            return None
         failpoint("operation.claim")
         with transaction.atomic():
             # The lock serialises claims of this chassis: values read before it may be stale.
-            locked = lock_chassis([chassis])
+            locked = list(lock_rows(Chassis.objects.filter(operations__pk=operation_id)))
             free = Operation.objects.open().filter(unclaimed(), pk=operation_id)
             operation: Operation | None = single(free)
             if operation is None or not locked:
@@ -244,7 +269,7 @@ class OperationClaim:
         self.save_late(**values)
         if not late:
             await self.save()
-        failpoint("operation.step.begun")
+        failpoint("operation.step.begun", (self.operation.pk, name))
         # The end is saved with the next change, which follows immediately: the next step's start, or the operation's.
         try:
             yield entry
@@ -394,9 +419,9 @@ HOST_CLAIM_POLL_SECONDS: Final = 0.2
 async def host_claim(claim: OperationClaim, port: HostPort) -> AsyncIterator[None]:
     """Claim the host behind a host port; the step shows the wait. A host without an agent needs no claim."""
     operation = claim.operation
-    agents = await run_in_thread(_agents_behind, port)
+    agents: list[int] = []
     async with claim.waiting() as show:
-        while not await run_in_thread(_try_claim_host, agents, operation):
+        while not await run_in_thread(_try_claim_host, agents, operation, port):
             is_named = operation.device is not None and may_name_host(operation.device, port)
             name = port.host.name if is_named and port.host is not None else "Its host"
             await show(f"{name} is busy with another operation: this one waits for it.")
@@ -406,7 +431,7 @@ async def host_claim(claim: OperationClaim, port: HostPort) -> AsyncIterator[Non
     try:
         yield
     finally:
-        if not claim.lost:
+        if agents and not claim.lost:
             await run_in_thread(host_claims_release, operation)
     failpoint("operation.host.released")
 
@@ -417,7 +442,11 @@ def _agents_behind(port: HostPort) -> list[int]:
     return list(HostAgent.objects.filter(host__in=hosts).values_list("pk", flat=True))
 
 
-def _try_claim_host(agents: list[int], operation: Operation) -> bool:
+def _try_claim_host(agents: list[int], operation: Operation, port: HostPort) -> bool:
+    """Claim the agents behind a port, looked up at first; returns whether there is none that another one has."""
+    agents[:] = agents or _agents_behind(port)
+    if not agents:
+        return True
     free = Q(turn_of=None) | Q(turn_of=operation.pk)
     rows = HostAgent.objects.filter(pk__in=agents)
     until = timezone.now() + timedelta(seconds=HOST_CLAIM_SECONDS)

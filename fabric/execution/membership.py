@@ -8,7 +8,7 @@ from accounts.audit.actions import Action, Outcome
 from accounts.audit.services import audit_record, target_of
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
-from fabric.bmc.composition import attach, detach, read_zone, read_zones
+from fabric.bmc.composition import attach, detach, read_zones
 from fabric.bmc.errors import CompositionRefused
 from fabric.bmc.types import Dialect
 from fabric.execution.claims import OperationClaim
@@ -23,6 +23,7 @@ def operation_dialect(operation: Operation) -> Dialect:
 async def zones_of(claim: OperationClaim, bmc: BmcClient, member: str) -> list[str]:
     """Return the zones of the device on the BMC: several where somebody else attached it, too, and the BMC let them."""
     found = await read_zones(bmc, await claim.zone_uris(), operation_dialect(claim.operation))
+    claim.zones.keep(found)
     return [uri for uri, zone in found.items() if member in zone.members]
 
 
@@ -31,17 +32,16 @@ async def set_membership(claim: OperationClaim, bmc: BmcClient, zone_uri: str, m
 
     What the BMC dropped from the zone at that, and was put back or not, goes to the audit log.
     """
-    dialect = operation_dialect(claim.operation)
-    zone = await read_zone(bmc, zone_uri, dialect)
     try:
-        await (attach if present else detach)(bmc, dialect, zone=zone, endpoint_uri=member)
+        change = attach if present else detach
+        await change(bmc, operation_dialect(claim.operation), zone=zone_uri, endpoint_uri=member)
     except CompositionRefused as error:
         if lost := error.details.get("lost"):
-            await run_in_thread(_record_restoration, claim.operation, zone.name, lost, error)
+            await run_in_thread(_record_restoration, claim.operation, error.details.get("zone"), lost, error)
         raise
 
 
-def _record_restoration(operation: Operation, zone: str, lost: object, error: CompositionRefused) -> None:
+def _record_restoration(operation: Operation, zone: object, lost: object, error: CompositionRefused) -> None:
     left = error.details.get("left")
     with transaction.atomic():
         audit_record(

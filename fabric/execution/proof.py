@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -35,20 +34,21 @@ PROOF_UNTOUCHED = gettext_noop("Verified: no other zone or link of the chassis c
 
 async def proof_begin(claim: OperationClaim, bmc: BmcClient) -> None:
     """Store the state of everything else in the chassis, unless a previous attempt has stored it."""
-    if await run_in_thread(_stored_proof, claim.operation) is not None:
+    if claim.operation.attempts > 1 and await run_in_thread(_stored_proof, claim.operation) is not None:
         return
     # Before the read, which takes time: an operation that ends meanwhile may or may not be included.
-    now = timezone.now()
+    now = claim.zones.read_at or timezone.now()
     found = await _rest_of_chassis(claim, bmc)
     plain = {} if found is None else msgspec.to_builtins(found)
     proof = Proof(operation=claim.operation, before=plain, before_at=now)
     await run_in_thread(Proof.objects.bulk_create, [proof], ignore_conflicts=True)
+    claim.proof = proof
     failpoint("operation.proof.begun")
 
 
 async def proof_end(claim: OperationClaim, bmc: BmcClient) -> None:
     """Compare the state of everything else with the stored one, and store the conclusion; harmless when repeated."""
-    proof = await run_in_thread(_stored_proof, claim.operation)
+    proof = claim.proof or await run_in_thread(_stored_proof, claim.operation)
     if proof is None:
         return  # it ended before it could have changed anything
     found = await _rest_of_chassis(claim, bmc)
@@ -71,11 +71,15 @@ async def _rest_of_chassis(claim: OperationClaim, bmc: BmcClient) -> Composition
     """Return all zones and links of the chassis except the operation's own; None where they cannot be read."""
     operation = claim.operation
     zones, own = await claim.zone_uris(), operation.device.endpoint_uri if operation.device is not None else ""
-    ports = await run_in_thread(_other_links, operation)
+    if claim.other_links is None:
+        claim.other_links = await run_in_thread(_other_links, operation)
+    asked: dict[str, Any] = {
+        "zone_uris": zones,
+        "port_uris": claim.other_links,
+        "dialect": operation_dialect(operation),
+    }
     try:
-        found = await claim.retry(
-            partial(read_snapshot, bmc, zone_uris=zones, port_uris=ports, dialect=operation_dialect(operation))
-        )
+        found: CompositionSnapshot = await claim.retry(lambda: read_snapshot(bmc, **asked, zones=claim.zones.take()))
     except BmcError as error:
         logger.warning("operation %s: its surroundings could not be read: %s", operation.pk, error.sentence)
         return None

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
-from contextvars import copy_context
 from datetime import timedelta
-from typing import Self
+from functools import partial
 
-from django.db import close_old_connections
 from django.utils import timezone
 
 from accounts.audit.context import log_context
@@ -18,19 +14,17 @@ from core.database import DATABASE_UNAVAILABLE, single
 from core.errors import FalconWebError
 from core.failpoints import failpoint
 from core.language import gettext_noop
-from core.threads import run_in_thread, single_connection_thread
-from fabric.bmc.addresses import BmcAddress
-from fabric.bmc.client import REQUEST_SECONDS, BmcClient
+from core.threads import run_in_thread
+from fabric.bmc.client import REQUEST_SECONDS
 from fabric.bmc.firmware import PUSH_SECONDS
 from fabric.execution.claims import OperationCancelledError, OperationClaim, host_claims_release
 from fabric.execution.firmware_steps import UPDATE_SECONDS, VERSION_SECONDS
+from fabric.execution.lanes import OperationLane, warm_lanes
 from fabric.execution.log_steps import LOGS_SECONDS
 from fabric.execution.part_steps import RESET_SECONDS
 from fabric.execution.proof import proof_end, proof_mark_unread
 from fabric.execution.steps import read_back, read_back_sentence, restore_on_host, run_steps
-from fabric.inventory.access import chassis_client
 from fabric.inventory.labels import redact_address
-from fabric.inventory.models import Chassis
 from fabric.operations.models import Operation
 from fabric.operations.rules import CABLE_SECONDS
 
@@ -74,93 +68,26 @@ def next_operation(operation_id: str) -> str | None:
 
 
 def execute(operation_id: str, *, worker: str) -> None:
-    """Carry out one operation, as `OperationLane.execute` does."""
-    with OperationLane(worker) as lane:
-        lane.execute(operation_id)
+    """Claim an operation and run it to its end.
 
-
-class OperationLane:
-    """What a worker keeps between operations that follow one another: a loop, a connection to the database, a session.
-
-    A context manager, for one thread.
+    Does nothing where it has ended, another worker has claimed it, or an older operation of the same drawer has not
+    ended: it is executed after that one (`next_operation`).
     """
+    if (claim := OperationClaim.take(operation_id, worker)) is not None:
+        with warm_lanes.lane(claim.operation.chassis_id) as lane:
+            carry_out(lane, claim)
 
-    def __init__(self, worker: str) -> None:
-        self.worker = worker
-        self.claim: OperationClaim | None = None  # of the operation that is carried out
-        self._bmc: BmcClient | None = None  # signed in, of the operation before
-        # Its address, its password as it is stored, which a client compares before it signs in, and its timeout.
-        self._made_for: tuple[BmcAddress, str, float] | None = None
-        self._kept = ExitStack()
-        self._runner = asyncio.Runner()
 
-    def __enter__(self) -> Self:
-        self._kept.enter_context(single_connection_thread())
-        self._kept.enter_context(self._runner)
-        return self
+def carry_out(lane: OperationLane, claim: OperationClaim) -> None:
+    """Run a claimed operation to its end."""
+    with log_context(chassis_id=claim.operation.chassis_id, operation_id=str(claim.operation.pk)):
+        lane.run(partial(run_claimed, lane, claim))
 
-    def __exit__(self, *_: object) -> None:
-        try:
-            self.end_session()
-        finally:
-            self._kept.close()
-            close_old_connections()
 
-    def end_session(self) -> None:
-        """End the session with the BMC; the next operation begins one."""
-        self._runner.run(self._end_session())
-
-    def execute(self, operation_id: str) -> None:
-        """Claim an operation and run it to its end.
-
-        Does nothing where it has ended, another worker has claimed it, or an older operation of the same drawer has not
-        ended: it is executed after that one (`next_operation`).
-        """
-        claim = OperationClaim.take(operation_id, self.worker)
-        if claim is None:
-            return
-        with log_context(chassis_id=claim.operation.chassis_id, operation_id=operation_id):
-            # In a task of its own context, which has the log context and the thread.
-            self._runner.run(self.run(claim), context=copy_context())
-
-    async def run(self, claim: OperationClaim) -> None:
-        """Run a claimed operation to its end."""
-        self.claim = claim
-        await _OperationRun(self, claim).run()
-
-    @asynccontextmanager
-    async def bmc(self, chassis: Chassis, timeout: float = REQUEST_SECONDS) -> AsyncIterator[BmcClient]:
-        """Yield a client of a chassis, that of the operation before where it is of the same BMC and its timeout.
-
-        After an error it is not used again: what it knows of the BMC may be wrong.
-        """
-        made_for = (chassis.address(), chassis.password_encrypted, timeout)
-        if self._made_for != made_for:
-            await self._end_session()
-        bmc, self._bmc = self._bmc, None
-        if bmc is None:
-            bmc = chassis_client(chassis, made_for[0], timeout=timeout, before_write=self._check_held)
-        bmc.settle_seconds = known = chassis.settle_seconds
-        await bmc.start()
-        try:
-            yield bmc
-            self._bmc, self._made_for = bmc, made_for
-        finally:
-            if self._bmc is None:
-                await bmc.close()
-            if bmc.settle_seconds != known:
-                chassis.settle_seconds = bmc.settle_seconds
-                row = Chassis.objects.filter(pk=chassis.pk)
-                await run_in_thread(row.update, settle_seconds=bmc.settle_seconds)
-
-    async def _check_held(self) -> None:
-        if self.claim is not None:
-            await self.claim.check_held()
-
-    async def _end_session(self) -> None:
-        bmc, self._bmc = self._bmc, None
-        if bmc is not None:
-            await bmc.close()
+async def run_claimed(lane: OperationLane, claim: OperationClaim) -> None:
+    """Run a claimed operation to its end, in the loop of the lane."""
+    lane.claim = claim
+    await _OperationRun(lane, claim).run()
 
 
 class _OperationRun:

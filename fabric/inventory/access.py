@@ -166,11 +166,14 @@ class RequestSlots(SharedAccess):
             self._uncounted_until = asyncio.get_running_loop().time() + UNCOUNTED_SECONDS
             return None
 
-    async def close(self) -> None:
+    async def rest(self) -> None:
         if (slot := self._unkept()) is not None:
             await self._give(slot)
         if self._giving is not None:
             await self._giving
+
+    async def close(self) -> None:
+        await self.rest()
         if self._client is not None:
             await self._client.aclose()
             self._client = None

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Self
+from uuid import UUID
 
 import hypothesis
 import pytest
@@ -16,12 +17,13 @@ from django.conf import settings as django_settings
 from django.db import connection
 from hypothesis import HealthCheck, Phase
 
+from core.failpoints import Failpoint, set_failpoint_handler
 from fabric.bmc import client, settling
 from fabric.execution import link_steps, services
 from fabric.inventory import access
 from fabric.inventory.models import Device
 from fabric.operations.models import Operation
-from fabric.signals import operation_progressed
+from tests.failpoints.loop import in_no_loop
 from tests.processes import ROOT
 from tests.turns import NIGHTLY
 
@@ -106,17 +108,16 @@ def at_step(operation: object, step: str, happen: Callable[[], None]) -> Iterato
     """Let something happen at the moment at which a step of an operation (its id) has begun; once."""
     left = [happen]
 
-    def hear(operation: Operation, **_: object) -> None:
-        begun = any(one["name"] == step and one["state"] == "running" for one in operation.steps)
-        if begun and str(operation.pk) == wanted and left:
-            left.pop()()
+    def reached(name: Failpoint, about: object) -> None:
+        if name == "operation.step.begun" and about == wanted and left:
+            in_no_loop(left.pop())
 
-    wanted = str(operation)
-    operation_progressed.connect(hear, weak=False)
+    wanted = (UUID(str(operation)), step)
+    set_failpoint_handler(reached)
     try:
         yield
     finally:
-        operation_progressed.disconnect(hear)
+        set_failpoint_handler(None)
 
 
 class MortalWorkers:

@@ -41,7 +41,7 @@ class FaultInjector:
         self.number, self.folder = int(number or 1), folder
         self.reached: Counter[Failpoint] = Counter()
 
-    def __call__(self, name: Failpoint) -> None:
+    def __call__(self, name: Failpoint, about: object = None) -> None:
         self.reached[name] += 1
         if name != self.name or self.reached[name] != self.number:
             return

@@ -36,9 +36,9 @@ from core.failpoints import Failpoint, set_failpoint_handler
 from fabric.bmc import client
 from fabric.bmc.errors import TimedOut, Unreachable
 from fabric.bmc.transport import RawResponse, Transport
-from fabric.execution import services
 from fabric.execution.claims import OperationClaim
-from fabric.execution.services import runnable_operations
+from fabric.execution.lanes import OperationLane
+from fabric.execution.services import run_claimed, runnable_operations
 from fabric.inventory.models import Device, HostPort
 from fabric.operations.models import Operation
 from fabric.operations.services import operation_cancel, operation_request
@@ -127,7 +127,7 @@ class Course:
         """Return the time of day in this course."""
         return datetime.fromtimestamp(BEGIN.timestamp() + self.loop.seconds, UTC)
 
-    def at_failpoint(self, name: Failpoint) -> None:
+    def at_failpoint(self, name: Failpoint, about: object = None) -> None:
         """Let a process go on, hang, die, or lose the database, as drawn."""
         process = PROCESS.get()
         if process is None:
@@ -271,19 +271,19 @@ async def watch(course: Course) -> None:
 
 async def work(course: Course, process: Process) -> None:
     """Do what a worker does of operations, until the course is over; those that follow one another share a session."""
-    lane = services.OperationLane(process.name)
+    lane = OperationLane()
     while not course.over:
         try:
             due = await in_thread(runnable_operations)
             if not due:
-                await lane._end_session()
+                await lane.sign_out()
                 await asyncio.sleep(3.0)
                 continue
             claim = await in_thread(OperationClaim.take, course.chance.choice(due), process.name)
             if claim is None:
                 await asyncio.sleep(3.0)  # an older operation of the drawer is in front of it
             else:
-                await lane.run(claim)
+                await run_claimed(lane, claim)
         except OperationalError:
             await asyncio.sleep(1.0)
 

@@ -150,7 +150,7 @@ def meanwhile(name: Failpoint, happen: Callable[[], Any]) -> None:
         except Exception as error:  # noqa: BLE001 - raised where the thread was started
             failed.append(error)
 
-    def reached(reached_name: Failpoint) -> None:
+    def reached(reached_name: Failpoint, about: object = None) -> None:
         if reached_name != name or not left:
             return
         thread = threading.Thread(target=run, args=(left.pop(),))
