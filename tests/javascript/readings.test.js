@@ -7,9 +7,9 @@ const frame = (values, at = 0, chassis = 1) => ({ chassis, at, value: (key) => v
 const port = { "port/5/rx_bytes_per_second": 1e9, "port/5/tx_bytes_per_second": 4e9, "port/5/link_speed_gbps": 64 };
 
 test("the load of a link is its share of the capacity, that of its busier direction the greater", () => {
-  assert.equal(linkLoad(frame(port), 5, "rx"), 0.125);
-  assert.equal(busierLoad(frame(port), 5), 0.5);
-  assert.ok(Number.isNaN(linkLoad(frame(port), 6, "rx")));
+  assert.equal(linkLoad(5, "rx")(frame(port)), 0.125);
+  assert.equal(busierLoad(5)(frame(port)), 0.5);
+  assert.ok(Number.isNaN(linkLoad(6, "rx")(frame(port))));
 });
 
 test("loads are shown in six steps", () => {

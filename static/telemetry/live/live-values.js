@@ -6,8 +6,9 @@ import { _ } from "../../site/language.js";
 import { SIGNS, worstSeverity } from "../../site/notices.js";
 import { exceededLimit, limitsOf, limitWords } from "../alerts/limits.js";
 import { formatAge, headerSentence, isOutdated, worstState } from "./connection.js";
-import { connection, freshness, newestFrame, shownChassis, whyNotCompose } from "./live.js";
+import { connection, freshness, newestFrame, whyNotCompose } from "./live.js";
 import { rangeOf, rowsOf } from "./live-list.js";
+import { lookedUp, sectionsOf, shownChassis } from "./page-parts.js";
 import { busierLoad, linkLoad, loadStep } from "./readings.js";
 
 const METER_WIDTH = 116; // of the box less its margins, see picture.html
@@ -33,32 +34,48 @@ function showNewest() {
 }
 
 function show(frame) {
-  for (const section of document.querySelectorAll(`[data-chassis="${frame.chassis}"]`)) {
-    showTopology(section, frame);
-    showLists(section, frame);
-  }
+  for (const view of viewsOf(frame.chassis)) view(frame);
 }
 
-function showTopology(section, frame) {
-  for (const link of section.querySelectorAll("[data-load]")) {
-    const [port, direction] = link.dataset.load.split("/");
-    const step = loadStep(linkLoad(frame, port, direction));
-    if (link.dataset.step === String(step)) continue;
-    link.classList.remove(`load-${link.dataset.step}`);
-    link.classList.add(`load-${step}`);
-    link.dataset.step = step;
-  }
-  for (const node of section.querySelectorAll("[data-link]")) {
-    const load = busierLoad(frame, node.dataset.link);
-    const words = Number.isFinite(load) ? _("link {load}", { load: formatPercent(load) }) : "";
-    setText(node.querySelector("[data-load-words]"), words);
-  }
-  if (!section.classList.contains("stale")) labelLoads(section, frame);
-  for (const text of section.querySelectorAll("[data-reading]")) {
-    const value = (quantity) => frame.value(`device/${text.dataset.reading}/${quantity}`);
-    const load = value("utilisation_percent");
-    const heat = value("temperature_celsius");
-    const hot = exceededLimit(heat, limitsOf(frame.chassis, `device/${text.dataset.reading}/temperature_celsius`));
+/** What shows a chassis on the page: functions of a frame. */
+const viewsOf = (chassis) => lookedUp(`views ${chassis}`, () => sectionsOf(chassis).flatMap(viewsIn));
+
+function viewsIn(section) {
+  const all = (selector, viewOf) => Array.from(section.querySelectorAll(selector), (node) => viewOf(node, section));
+  return [
+    ...all("[data-load]", loadView),
+    ...all("[data-link]", linkView),
+    ...all("[data-reading]", readingView),
+    ...all("[data-fan]", fanView),
+    ...all("[data-live]", valueView),
+    (frame) => showLists(section, frame),
+  ];
+}
+
+function loadView(link) {
+  const [port, direction] = link.dataset.load.split("/");
+  const load = linkLoad(port, direction);
+  return (frame) => setAttribute(link, "data-step", String(loadStep(load(frame))));
+}
+
+function linkView(node, section) {
+  const load = busierLoad(node.dataset.link);
+  const place = node.querySelector("[data-load-words]");
+  return (frame) => {
+    const now = load(frame);
+    setText(place, Number.isFinite(now) ? _("link {load}", { load: formatPercent(now) }) : "");
+    if (!section.classList.contains("stale")) labelLoad(node, now);
+  };
+}
+
+function readingView(text, section) {
+  const device = `device/${text.dataset.reading}`;
+  const [loadKey, heatKey] = [`${device}/utilisation_percent`, `${device}/temperature_celsius`];
+  const meter = section.querySelector(`[data-meter="${text.dataset.reading}"]`);
+  return (frame) => {
+    const load = frame.value(loadKey);
+    const heat = frame.value(heatKey);
+    const hot = exceededLimit(heat, limitsOf(frame.chassis, heatKey));
     const words = [
       Number.isFinite(load) ? _("use {load} %", { load: load.toFixed(0) }) : "",
       Number.isFinite(heat) ? `${heat.toFixed(0)} °C` : "",
@@ -66,42 +83,38 @@ function showTopology(section, frame) {
     // The sign takes the place of the dot: there is no room for both.
     setText(text, words.filter(Boolean).join(hot ? ` ${SIGNS[hot.severity]} ` : " · "));
     setLevel(text, hot);
-    const meter = section.querySelector(`[data-meter="${text.dataset.reading}"]`);
     const width = load > 0 ? Math.round((Math.min(load, 100) / 100) * METER_WIDTH) : 0;
     if (meter) setAttribute(meter, "width", String(width));
-  }
-  for (const text of section.querySelectorAll("[data-fan]")) {
-    const isOfFan = (one) => one.quantity.startsWith("fan_") && one.label === text.dataset.fan;
-    const series = frame.series.find(isOfFan);
-    setText(text, series ? formatValue(frame.value(series.key), series.unit) : "");
-  }
-  for (const cell of section.querySelectorAll("[data-live]")) {
-    const series = frame.series.find((one) => one.key === cell.dataset.live);
-    if (series) setText(cell, formatValue(frame.value(series.key), series.unit));
-  }
+  };
 }
+
+const fanView = (text) => (frame) => {
+  const series = frame.series.find((one) => one.quantity.startsWith("fan_") && one.label === text.dataset.fan);
+  setText(text, series ? formatValue(frame.value(series.key), series.unit) : "");
+};
+
+const valueView = (cell) => (frame) => {
+  const series = frame.series.find((one) => one.key === cell.dataset.live);
+  if (series) setText(cell, formatValue(frame.value(series.key), series.unit));
+};
 
 /** Mark an element that shows a value beyond a limit (null: beyond none). */
 function setLevel(node, limit) {
   setAttribute(node, "data-level", limit ? limit.severity.toLowerCase() : null);
 }
 
-/** Put the load of each link into the accessible name of its device and host port; without a frame take it out. */
-function labelLoads(section, frame) {
+/** Put the load of its link into the accessible name of a device or host port; NaN takes it out. */
+function labelLoad(node, load) {
   const now = Date.now();
-  for (const node of section.querySelectorAll("[data-link]")) {
-    // A screen reader may read each change of the focused element's name.
-    const isRecent = now - Number(node.dataset.labelledAt ?? 0) < LABEL_EVERY;
-    if (frame && (isRecent || node === document.activeElement)) continue;
-    node.dataset.labelledAt = now;
-    node.dataset.label ??= node.getAttribute("aria-label");
-    const load = frame ? busierLoad(frame, node.dataset.link) : NaN;
-    const label =
-      node.dataset.label + (Number.isFinite(load) ? _(", {load} load", { load: formatPercent(load) }) : "");
-    if (node.getAttribute("aria-label") === label) continue;
-    node.setAttribute("aria-label", label);
-    node.querySelector("title").textContent = label;
-  }
+  // A screen reader may read each change of the focused element's name.
+  const isRecent = now - Number(node.dataset.labelledAt ?? 0) < LABEL_EVERY;
+  if (Number.isFinite(load) && (isRecent || node === document.activeElement)) return;
+  node.dataset.label ??= node.getAttribute("aria-label");
+  const label = node.dataset.label + (Number.isFinite(load) ? _(", {load} load", { load: formatPercent(load) }) : "");
+  if (node.getAttribute("aria-label") === label) return;
+  node.dataset.labelledAt = now;
+  node.setAttribute("aria-label", label);
+  setText(node.querySelector("title"), label);
 }
 
 function showLists(section, frame) {
@@ -179,9 +192,11 @@ function showFreshness() {
   const address = icons?.[severity];
   if (address && icon.getAttribute("href") !== address) icon.setAttribute("href", address);
   for (const { chassis, state, age, period } of all) {
-    for (const section of document.querySelectorAll(`[data-chassis="${chassis}"]`)) {
+    for (const section of sectionsOf(chassis)) {
       const isOld = isOutdated(state);
-      if (isOld && !section.classList.contains("stale")) labelLoads(section, null);
+      if (isOld && !section.classList.contains("stale")) {
+        for (const node of section.querySelectorAll("[data-link]")) labelLoad(node, NaN);
+      }
       section.classList.toggle("stale", isOld);
       const lastSeen = section.querySelector("[data-last-seen]");
       if (lastSeen) setText(lastSeen, isOld ? _("▲ Last seen {time}", { time: formatAge(age) }) : "");

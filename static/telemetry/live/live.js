@@ -3,6 +3,7 @@
 // each second.
 import { composeBlocker, freshnessState, reconnectDelay } from "./connection.js";
 import { decode } from "./frame.js";
+import { shownChassis } from "./page-parts.js";
 
 const SIGN_IN_AGAIN = 4401;
 
@@ -14,11 +15,6 @@ let signedOut = false;
 let timer = 0;
 let openedAt = 0; // ms
 let subscription = ""; // the message that was sent
-
-/** The chassis that the page shows. */
-export const shownChassis = () => [
-  ...new Set([...document.querySelectorAll("[data-chassis]")].map((one) => Number(one.dataset.chassis))),
-];
 
 /** How fresh a chassis is: { state, age of its values in ms, their period in ms or 0 }, see connection.js. */
 export function freshness(chassis) {

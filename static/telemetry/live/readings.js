@@ -1,14 +1,19 @@
 // Values derived from readings. A frame is { chassis, at (s), series, value(key): NaN where it has none }.
 const STALE_SECONDS = 3; // maximum age of a value of another chassis
 
-/** The load of a link in one direction ('rx', 'tx') as a share of its capacity; NaN where one of both is unknown. */
-export function linkLoad(frame, port, direction) {
-  const bytesPerSecond = frame.value(`port/${port}/${direction}_bytes_per_second`);
-  return (bytesPerSecond * 8) / (frame.value(`port/${port}/link_speed_gbps`) * 1e9);
+/** The load of a link in one direction ('rx', 'tx') as a share of its capacity, a function of a frame; NaN where one of
+ * both is unknown. */
+export function linkLoad(port, direction) {
+  const traffic = `port/${port}/${direction}_bytes_per_second`;
+  const speed = `port/${port}/link_speed_gbps`;
+  return (frame) => (frame.value(traffic) * 8) / (frame.value(speed) * 1e9);
 }
 
-/** The load of a link in its busier direction; NaN where the link is down. */
-export const busierLoad = (frame, port) => Math.max(linkLoad(frame, port, "rx"), linkLoad(frame, port, "tx"));
+/** The load of a link in its busier direction, a function of a frame; NaN where the link is down. */
+export function busierLoad(port) {
+  const [received, sent] = [linkLoad(port, "rx"), linkLoad(port, "tx")];
+  return (frame) => Math.max(received(frame), sent(frame));
+}
 
 /** A load as one of six steps: 0 idle, then fifths of the capacity. */
 export const loadStep = (load) => (load > 0.005 ? Math.min(5, 1 + Math.floor(load * 5)) : 0);
