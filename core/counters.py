@@ -16,8 +16,8 @@ def count_in_period(key: str, seconds: float, what: str, *, level: int = logging
     Returns None without the cache, and logs at `level` that `what` was not counted.
     """
     try:
-        cache.add(key, 0, seconds)
-        return int(cache.incr(key))
+        count: int = cache.count(key, seconds)  # type: ignore[attr-defined]  # falconweb.cache has it
+        return count
     except (RedisError, OSError, ValueError) as error:
         if isinstance(error, ResponseError):
             cache.delete(key)  # it is no number
