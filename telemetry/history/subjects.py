@@ -231,7 +231,7 @@ def _slots(person: User, pks: list[int], span: TimeRange) -> Iterable[HistorySub
 
 
 def _ports(person: User, pks: list[int], _: TimeRange) -> Iterable[HistorySubject]:
-    rows = Port.objects.visible_to(person).filter(pk__in=pks)
+    rows = Port.objects.visible_to(person).filter(pk__in=pks).order_by()
     for pk, name, chassis, lab, behind, facing in rows.values_list(
         "pk", "name", "chassis", "chassis__name", "slot__drawer__name", "host_port__drawer__name"
     ):
