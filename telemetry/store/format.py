@@ -59,6 +59,7 @@ BITS = 16  # higher kinds are bits of floats
 WIDTH, DIFFERENCES, HOLES, REFERENCE = 0x0F, 0x10, 0x20, 0x40
 EXACT_LIMIT = 2.0**53  # not every larger integer is a float
 FACTORS = 10.0 ** np.arange(BITS)
+NOTHING = np.empty(0, np.intp)
 
 
 class _Codec(threading.local):
@@ -217,34 +218,37 @@ class _IntegerColumns:
     def of_block(cls, raw: SmallIntegers, columns: int, rows: int, selected: NDArray[np.intp]) -> _IntegerColumns:
         """Return some columns of an uncompressed block; raises ValueError and IndexError for invalid data."""
         kinds, packing = raw[:columns], raw[columns : 2 * columns]
-        widths, holed, follows = packing & WIDTH, packing & HOLES > 0, packing & REFERENCE > 0
-        at, size = 18 * columns, -(-rows // 8)
-        following, among = _positions_among(follows, selected)
-        wanted, told = len(selected), int(follows.sum())
-        begin = at + size * int(holed.sum())
-        others, factors = raw[begin:][: 2 * told].view("<u2"), raw[begin + 2 * told :][: 8 * told].view("<f8")
-        if len(following):
+        # Of few columns most of the time is that of calls: what no column of the block has is not looked for.
+        used = int(np.bitwise_or.reduce(packing))
+        at, size, wanted = 18 * columns, -(-rows // 8), len(selected)
+        holes, following, holed = None, NOTHING, packing & HOLES > 0 if used & HOLES else None
+        bits = raw[at:] if holed is None else raw[at : at + size * int(holed.sum())]
+        at += 0 if holed is None else len(bits)
+        if used & REFERENCE:
+            follows = packing & REFERENCE > 0
+            following, among = _positions_among(follows, selected)
+            told = int(follows.sum())
+            others, factors = raw[at:][: 2 * told].view("<u2"), raw[at + 2 * told :][: 8 * told].view("<f8")
             selected = np.concatenate((selected, others[among]))
-        heads = raw[2 * columns : 18 * columns].reshape(2, 8, columns)[:, :, selected]
-        first, least = (_byte_unshuffle(head) for head in heads)
-        holes = None
-        if holed.any():
+            at += 10 * told
+        first, least = np.ascontiguousarray(
+            raw[2 * columns : 18 * columns].reshape(2, 8, columns)[:, :, selected].transpose(0, 2, 1)
+        ).view(np.int64)[:, :, 0]
+        if holed is not None:
             holes = np.zeros((len(selected), rows), bool)
             which, place = _positions_among(holed, selected)
-            bits = raw[at : at + size * int(holed.sum())].reshape(-1, size)[place]
-            holes[which] = np.unpackbits(bits, axis=1, count=rows, bitorder="little")
-            at += size * int(holed.sum())
-        widths_here = widths[selected]
-        differ = packing[selected] & DIFFERENCES > 0
-        moving = np.flatnonzero((widths_here > 0) | differ)
+            holes[which] = np.unpackbits(bits.reshape(-1, size)[place], axis=1, count=rows, bitorder="little")
+        packed = packing[selected]
+        moving = (packed & (WIDTH | DIFFERENCES)).nonzero()[0]
+        widths, packed = packing & WIDTH, packed[moving]
+        here = packed & WIDTH
         whole = np.zeros((len(moving), rows), np.int64)
-        at += 10 * told
         for width, count in enumerate(np.bincount(widths).tolist()):
             if not width or not count:
                 continue
-            which = np.flatnonzero(widths_here[moving] == width)
+            which = (here == width).nonzero()[0]
             if len(which):
-                place = np.cumsum(widths == width)[selected[moving[which]]] - 1
+                place = (widths == width).cumsum()[selected[moving[which]]] - 1
                 planes = raw[at : at + count * rows * width].reshape(width, count, rows)
                 numbers = np.zeros((len(which), rows, 8), np.uint8)
                 for number, plane in enumerate(planes):
@@ -254,11 +258,11 @@ class _IntegerColumns:
         if at != len(raw):
             raise ValueError("its size does not fit")
         whole += least[moving][:, None]
-        turns = np.flatnonzero(differ[moving])
+        turns = (packed & DIFFERENCES).nonzero()[0]
         if len(turns):
             steps = whole[turns]
             steps[:, 0] = first[moving[turns]]
-            whole[turns] = np.cumsum(steps, axis=1)
+            whole[turns] = steps.cumsum(axis=1)
         if len(following):
             own, other = np.searchsorted(moving, (following, np.arange(wanted, len(selected))))
             # Sums are modulo 2**64: what is predicted may be added to them.
