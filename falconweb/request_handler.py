@@ -6,6 +6,8 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIHandler
+from django.core.signals import request_started
+from django.db import close_old_connections, reset_queries
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
@@ -16,6 +18,13 @@ class ThreadHandler(ASGIHandler):
     All middleware and views of the site are synchronous. Django runs them in a thread, but goes back to the loop before
     the view, and changes once more for each middleware that looks at it: five times a request instead of once.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        # The thread of a request is new and has no connection yet: to begin it by closing old ones is a change of
+        # threads more.
+        for receiver in (reset_queries, close_old_connections):
+            request_started.disconnect(receiver)
 
     def load_middleware(self, is_async: bool = False) -> None:
         """Load the middleware as of a synchronous server."""
