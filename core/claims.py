@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from django.db import DatabaseError, close_old_connections, models
-from django.db.models import Q, QuerySet
+from django.db import DatabaseError, close_old_connections, connection, models
+from django.db.models import Q, QuerySet, Value
 from django.utils import timezone
 
 from core.errors import FalconWebError
@@ -82,6 +82,7 @@ class ClaimWatcher:
         # Of each claimed row the present value, and since when this process has seen it, in monotonic seconds.
         self._seen: dict[tuple[int, Any], tuple[datetime, float]] = {}
         self._looked_at = time.monotonic()
+        self._statement: tuple[str, tuple[Any, ...]] | None = None
 
     def look(self) -> int:
         """Look at all claims; returns how many were released."""
@@ -89,7 +90,7 @@ class ClaimWatcher:
         known = self._seen if now - self._looked_at <= MAX_LOOK_SECONDS else {}
         seen: dict[tuple[int, Any], tuple[datetime, float]] = {}
         released = 0
-        for number, one in enumerate(WATCHED):
+        for number, one in enumerate(WATCHED if self._is_any_claimed() else ()):
             claimed = one.rows().exclude(**{one.until_column: None})
             for pk, until in claimed.values_list("pk", one.until_column):
                 value, since = known.get((number, pk), (until, now))
@@ -103,6 +104,18 @@ class ClaimWatcher:
                     logger.warning("%s %s: its claim was not renewed in time", claimed.model.__name__, pk)
         self._seen, self._looked_at = seen, now
         return released
+
+    def _is_any_claimed(self) -> bool:
+        """Return whether any row is claimed: hardly one is, and this is one statement that is composed once."""
+        if self._statement is None:
+            first, *others = (
+                one.rows().exclude(**{one.until_column: None}).order_by().values_list(Value(1)) for one in WATCHED
+            )
+            query = first.union(*others, all=True)
+            self._statement = query.query.get_compiler(query.db).as_sql()
+        with connection.cursor() as cursor:
+            cursor.execute(*self._statement)
+            return cursor.fetchone() is not None
 
     def run(self) -> None:
         """Look again and again; an unreachable database is retried."""
