@@ -71,7 +71,11 @@ def demonstration_site(log: Callable[[str], None]) -> Iterator[RunningSite]:
         log("the site starts")
         _wait(site, lambda: "FalconWeb is at" in site.log.read_text(), START_SECONDS)
         log("its demonstration is filled")
-        _wait(site, lambda: not any(one.kind == "demo" for one in site_processes(site.pid).values()), FILL_SECONDS)
+        _wait(
+            site,
+            lambda: site.alive and not any(one.kind == "demo" for one in site_processes(site.pid).values()),
+            FILL_SECONDS,
+        )
         running = RunningSite(site, environment | {"REDIS_URL": _broker_address(site.pid, data)})
         log("its first runs end")
         _wait(site, lambda: ask_site(running, "open_runs") == 0, FILL_SECONDS)
@@ -164,8 +168,11 @@ def _process(pid: int, kind: str) -> ProcessFigures:
 
 def _kind(pid: int) -> str:
     """Return what a process is by its command, or by its name where it is a fork; '' where neither tells."""
-    words = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    name = Path(f"/proc/{pid}/comm").read_text().strip()
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:  # it has ended; its sisters have not
+        return ""
     own = name if "falconweb.launch" in words else words
     return next((kind for part, kind in KINDS if part in own), "")
 
