@@ -1,0 +1,85 @@
+"""What a worker keeps between operations of a chassis: one session serves them, and ends soon after the last one."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import connections
+
+from accounts.models import User
+from fabric.execution import lanes as lanes_module
+from fabric.execution.claims import OperationClaim
+from fabric.execution.lanes import WarmLanes
+from fabric.execution.services import carry_out
+from fabric.inventory.models import Chassis, Device, HostPort
+from fabric.operations.models import Operation
+from fabric.operations.services import operation_request
+from falconweb.testing import SimulatorProcess
+from tests.waiting import wait_for
+
+
+@pytest.fixture
+def lanes(chassis: Chassis) -> Iterator[WarmLanes]:
+    """Lanes as those of a worker, whose sessions have all ended in the end."""
+    opened = WarmLanes()
+    opened.open()
+    yield opened
+    opened.close()
+    wait_for(lambda: all(thread.name != "lanes" for thread in threading.enumerate()))
+
+
+def sessions(simulator: SimulatorProcess) -> Counter[str]:
+    """Return how many sessions the BMC was asked to create (POST) and to delete."""
+    counted = simulator.state()["requests"]
+    return Counter({method: counted.get(method, 0) for method in ("POST", "DELETE")})
+
+
+def attach(lanes: WarmLanes, person: User, label: str) -> Operation:
+    """Have a device attached by another thread of the worker."""
+    device = Device.objects.get(uri__endswith="drawer1/PCIeDevices/slot1")
+    asked = operation_request(person=person, device=device, target=HostPort.objects.get(label=label))
+
+    def work() -> None:
+        try:
+            claim = OperationClaim.take(str(asked.pk), "worker")
+            assert claim is not None
+            with lanes.lane(claim.operation.chassis_id) as lane:
+                carry_out(lane, claim)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(work).result()
+    asked.refresh_from_db()
+    return asked
+
+
+def test_one_session_serves_operations_until_the_password_changes(
+    lanes: WarmLanes, chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    before = sessions(simulator)
+    for label in ("H3", "H2"):
+        asked = attach(lanes, administrator, label)
+        assert (asked.state, asked.error) == ("done", "")
+    assert sessions(simulator) - before == Counter(POST=1)
+    chassis.refresh_from_db()
+    chassis.set_password("another one")
+    chassis.save()
+    asked = attach(lanes, administrator, "H3")
+    assert (asked.state, "refuses this name and password" in asked.error) == ("failed", True)
+    assert (sessions(simulator) - before)["DELETE"] == 1, "the session of the old password has ended"
+
+
+def test_a_session_that_nobody_needs_any_more_ends(
+    lanes: WarmLanes, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes_module, "IDLE_SECONDS", 0.0)
+    before = sessions(simulator)
+    assert attach(lanes, administrator, "H3").state == "done"
+    wait_for(lambda: sessions(simulator) - before == Counter(POST=1, DELETE=1))
+    assert attach(lanes, administrator, "H2").state == "done", "the next one begins another"
+    assert (sessions(simulator) - before)["POST"] == 2
