@@ -322,9 +322,13 @@ class OperationClaim:
     async def zone_uris(self) -> list[str]:
         """Return the zones of the chassis, as they were at the first call."""
         if not self._zone_uris:
-            rows = HostPort.objects.filter(chassis=self.operation.chassis_id, missing_since=None)
-            self._zone_uris = await run_in_thread(list, rows.order_by().values_list("uri", flat=True))
+            await run_in_thread(self.read_zone_uris)
         return self._zone_uris
+
+    def read_zone_uris(self) -> None:
+        """Read what `zone_uris` returns from now on."""
+        rows = HostPort.objects.filter(chassis=self.operation.chassis_id, missing_since=None)
+        self._zone_uris = list(rows.order_by().values_list("uri", flat=True))
 
     async def check_held(self) -> None:
         """Cancel the running task where the claim is lost.

@@ -72,7 +72,7 @@ async def _rest_of_chassis(claim: OperationClaim, bmc: BmcClient) -> Composition
     operation = claim.operation
     zones, own = await claim.zone_uris(), operation.device.endpoint_uri if operation.device is not None else ""
     if claim.other_links is None:
-        claim.other_links = await run_in_thread(_other_links, operation)
+        claim.other_links = await run_in_thread(other_links, operation)
     asked: dict[str, Any] = {
         "zone_uris": zones,
         "port_uris": claim.other_links,
@@ -89,7 +89,7 @@ async def _rest_of_chassis(claim: OperationClaim, bmc: BmcClient) -> Composition
     )
 
 
-def _other_links(operation: Operation) -> list[str]:
+def other_links(operation: Operation) -> list[str]:
     """Return the ports of the chassis, without those that are the operation's own."""
     chassis, device = operation.chassis_id, operation.device
     own_ports = {operation.port_id}

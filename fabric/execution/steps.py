@@ -36,7 +36,7 @@ from fabric.execution.log_steps import collect_logs
 from fabric.execution.membership import operation_dialect, set_membership, zones_of
 from fabric.execution.part_steps import read_part, reset_part
 from fabric.execution.permission import check_still_allowed, nothing_changed_note
-from fabric.execution.proof import proof_begin, proof_end
+from fabric.execution.proof import other_links, proof_begin, proof_end
 from fabric.execution.trial_steps import conclude_trial, revert_trial
 from fabric.inventory.models import Device, HostPort
 from fabric.operations.models import Operation
@@ -191,7 +191,7 @@ async def _detach_device(claim: OperationClaim, bmc: BmcClient, device: Device) 
     operation, source = claim.operation, claim.operation.source
     async with contextlib.AsyncExitStack() as until_detached:
         async with claim.step("Check", late=True):
-            await run_in_thread(check_still_allowed, operation)
+            await run_in_thread(_check_and_read, claim)
             _check_device_identity(operation, device)
             zone_uri = await _check_current_zone(claim, bmc, device)
             await proof_begin(claim, bmc)
@@ -225,6 +225,13 @@ async def _attach_device(
             await wait_until_seen(claim, device, target, known)
         raise
     await wait_until_seen(claim, device, target, known, is_link_up=is_up)
+
+
+def _check_and_read(claim: OperationClaim) -> None:
+    """Check the requester's permission, and read what the proof is about, in one trip to the database's thread."""
+    check_still_allowed(claim.operation)
+    claim.read_zone_uris()
+    claim.other_links = other_links(claim.operation)
 
 
 def _check_device_identity(operation: Operation, device: Device) -> None:
