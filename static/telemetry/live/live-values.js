@@ -12,7 +12,7 @@ import { lookedUp, sectionsOf, shownChassis } from "./page-parts.js";
 import { busierLoad, linkLoad, loadStep } from "./readings.js";
 
 const METER_WIDTH = 116; // of the box less its margins, see picture.html
-const LABEL_EVERY = 5000; // ms between changes of an accessible name: more would flood a screen reader
+const LABEL_EVERY = 5; // s between changes of an accessible name: more would flood a screen reader
 const title = document.title;
 const icon = document.querySelector("link[rel=icon]");
 const icons = icon
@@ -61,10 +61,15 @@ function loadView(link) {
 function linkView(node, section) {
   const load = busierLoad(node.dataset.link);
   const place = node.querySelector("[data-load-words]");
+  let labelledAt = 0;
   return (frame) => {
     const now = load(frame);
     setText(place, Number.isFinite(now) ? _("link {load}", { load: formatPercent(now) }) : "");
-    if (!section.classList.contains("stale")) labelLoad(node, now);
+    // A screen reader may read each change of the focused element's name.
+    if (frame.at < labelledAt + LABEL_EVERY || node === document.activeElement) return;
+    if (section.classList.contains("stale")) return;
+    labelledAt = frame.at;
+    labelLoad(node, now);
   };
 }
 
@@ -105,15 +110,9 @@ function setLevel(node, limit) {
 
 /** Put the load of its link into the accessible name of a device or host port; NaN takes it out. */
 function labelLoad(node, load) {
-  const now = Date.now();
-  // A screen reader may read each change of the focused element's name.
-  const isRecent = now - Number(node.dataset.labelledAt ?? 0) < LABEL_EVERY;
-  if (Number.isFinite(load) && (isRecent || node === document.activeElement)) return;
   node.dataset.label ??= node.getAttribute("aria-label");
   const label = node.dataset.label + (Number.isFinite(load) ? _(", {load} load", { load: formatPercent(load) }) : "");
-  if (node.getAttribute("aria-label") === label) return;
-  node.dataset.labelledAt = now;
-  node.setAttribute("aria-label", label);
+  setAttribute(node, "aria-label", label);
   setText(node.querySelector("title"), label);
 }
 
