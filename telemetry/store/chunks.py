@@ -1,4 +1,4 @@
-"""Reads chunks and catalogues from the database as arrays.
+"""Reads chunks and catalogues from the database as arrays, and inserts them.
 
 A chart needs about seven rows: building them as ORM instances would take longer than decoding their data.
 """
@@ -25,6 +25,7 @@ from telemetry.store.rules import (
     Buckets,
     DecimalPlaces,
     DerivedSeries,
+    OrderedEntries,
     SeriesIdentity,
     SpanMs,
     Tier,
@@ -32,10 +33,12 @@ from telemetry.store.rules import (
     combine_places,
     derived_series,
     series_identity,
+    storage_order,
     window_start,
 )
 
 CACHED_CATALOGUES = 64  # each takes up to 1 MB
+CACHED_PLANS = 64
 CLOCK_STEP_MS = round(CLOCK_STEP_SECONDS * 1000)
 CHUNK_SQL = (
     "SELECT id, catalogue_id, since, until, before, version, data FROM store_chunk WHERE chassis = %s AND tier = %s"
@@ -84,6 +87,27 @@ def raw_columns(catalogue: int) -> dict[SeriesIdentity, DerivedSeries]:
     return {series_identity(one.entry): one for one in derived_series(catalogue_entries(catalogue))}
 
 
+@dataclass(frozen=True)
+class DerivedColumns:
+    """The series derived from raw chunks with a catalogue; of each its column, and whether it is the rate of that."""
+
+    entries: OrderedEntries
+    columns: NDArray[np.intp]
+    rates: NDArray[np.bool_]
+
+
+@lru_cache(maxsize=CACHED_PLANS)
+def derived_columns(catalogue: int) -> DerivedColumns:
+    """Return all series derived from raw chunks with a catalogue, as rollups store them."""
+    derived = derived_series(catalogue_entries(catalogue))
+    derived = [derived[place] for place in storage_order([one.entry for one in derived])]
+    return DerivedColumns(
+        OrderedEntries(one.entry for one in derived),
+        np.array([one.column for one in derived], dtype=np.intp),
+        np.array([one.is_rate for one in derived], dtype=bool),
+    )
+
+
 @lru_cache(maxsize=CACHED_CATALOGUES)
 def rollup_columns(catalogue: int) -> dict[SeriesIdentity, int]:
     """Return the column of each series in rollups with a catalogue."""
@@ -123,7 +147,7 @@ def read_raw_chunks(
     values = np.empty((len(requested), len(times[0])))
     values[~plan.rates] = counted[plan.source[~plan.rates]]
     if plan.rates.any():
-        values[plan.rates] = _rates(counted[plan.source[plan.rates]], times, np.concatenate(runs))
+        values[plan.rates] = rates_of(counted[plan.source[plan.rates]], times, np.concatenate(runs))
     at = times[0]
     inside = np.flatnonzero((at >= since) & (at < until))
     if len(inside) != len(at) or (np.diff(at) < 0).any():
@@ -195,7 +219,7 @@ class _ColumnPlan:
         return reader.times, values, wide
 
 
-def _rates(counted: Values, times: Integers, runs: NDArray[np.intp]) -> Values:
+def rates_of(counted: Values, times: Integers, runs: NDArray[np.intp]) -> Values:
     """Return the rates of counters (1/s) since the previous reading; NaN after a reset and without a previous one."""
     missing = np.isnan(counted).any(axis=1)
     rows = np.arange(counted.shape[1])
@@ -294,6 +318,20 @@ def _fetch(sql: str, *parameters: Any) -> list[Any]:
         return list(cursor.fetchall())
 
 
+# Rows of the models take longer to build than to insert.
+INSERT_CHUNK = (
+    "INSERT INTO store_chunk (chassis, tier, catalogue_id, since, until, before, version, rows, size, data) "
+    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+)
+INSERT_DUE = "INSERT INTO store_due (chassis, tier, since, until) VALUES (%s, %s, %s, %s)"
+StoredValue = int | float | bytes | None
+
+
+def rows_change(sql: str, rows: Sequence[tuple[StoredValue, ...]]) -> None:
+    with connections[settings.READINGS_DATABASE].cursor() as cursor:
+        cursor.executemany(sql, rows)
+
+
 MAX_CACHED_IDS = 10_000
 
 _lock = Lock()
@@ -321,5 +359,5 @@ def clear_caches() -> None:
     """Drop all cached catalogues: a transaction was rolled back, or a catalogue without chunks was removed."""
     with _lock:
         _catalogue_ids.clear()
-    for cached in (catalogue_entries, raw_columns, rollup_columns):
+    for cached in (catalogue_entries, raw_columns, rollup_columns, derived_columns):
         cached.cache_clear()

@@ -107,6 +107,7 @@ class _IntegerColumns:
     whole: Integers
     holed: NDArray[np.intp]  # indices of the columns that lack values
     holes: NDArray[np.bool_]  # [len(holed), rows]
+    is_time: NDArray[np.bool_]  # [columns]
 
     @classmethod
     def of(cls, contents: Sequence[ChunkContent]) -> _IntegerColumns:
@@ -136,7 +137,13 @@ class _IntegerColumns:
         order = np.argsort(all_moving, kind="stable")
         all_fixed[all_moving] = 0
         return cls(
-            all_kinds, all_fixed, all_moving[order], np.concatenate((times[moves], whole))[order], place[holed], holes
+            all_kinds,
+            all_fixed,
+            all_moving[order],
+            np.concatenate((times[moves], whole))[order],
+            place[holed],
+            holes,
+            is_time,
         )
 
 
@@ -166,13 +173,15 @@ class _PackedColumns:
         widths, small = np.empty(0, np.uint8), np.empty((0, 0, 8), np.uint8)
         if len(moving):
             steps = np.diff(whole, axis=1)
+            least, most = steps.min(axis=1), steps.max(axis=1)
             if ends is not None:
-                followed = _followed(columns, steps, ends)
+                followed = _followed(columns, steps, (least, most), ends)
             following, others, factors = followed
             if len(following):
-                steps[following] -= predicted(steps[others], factors)
-            floors = np.stack([whole.min(axis=1), steps.min(axis=1)])
-            ranges = (np.stack([whole.max(axis=1), steps.max(axis=1)]) - floors).view(np.uint64)
+                left = steps[following] - predicted(steps[others], factors)
+                steps[following], least[following], most[following] = left, left.min(axis=1), left.max(axis=1)
+            floors = np.stack([whole.min(axis=1), least])
+            ranges = (np.stack([whole.max(axis=1), most]) - floors).view(np.uint64)
             # Store whichever has the smaller range: it needs fewer bytes.
             differ = ranges[1] < ranges[0]
             differ[following] = True
@@ -213,16 +222,16 @@ class _PackedColumns:
 
 
 def _followed(
-    columns: _IntegerColumns, steps: Integers, ends: Sequence[int]
+    columns: _IntegerColumns, steps: Integers, bounds: tuple[Integers, Integers], ends: Sequence[int]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], Values]:
     """Return which moving columns change as another of their block does, that other one, and how many times as much.
 
-    A column that another is told from is not told from one itself.
+    `bounds` are the least and the greatest steps. A column that another is told from is not told from one itself.
     """
     moving = columns.moving
-    span = steps.max(axis=1).astype(np.float64) - steps.min(axis=1)
-    largest = np.abs(steps.astype(np.float64)).max(axis=1)
-    fit = (columns.kinds[moving] < BITS) & (span > MIN_RANGE) & (largest < EXACT_LIMIT / 2)
+    least, most = (one.astype(np.float64) for one in bounds)
+    span, largest = most - least, np.maximum(np.abs(least), np.abs(most))
+    fit = ~columns.is_time[moving] & (columns.kinds[moving] < BITS) & (span > MIN_RANGE) & (largest < EXACT_LIMIT / 2)
     fit &= ~np.isin(moving, columns.holed)
     following: list[int] = []
     others: list[int] = []

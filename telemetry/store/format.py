@@ -40,6 +40,7 @@ import threading
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import zstandard
@@ -110,14 +111,17 @@ class Columns:
         return cls(fields[0].rows, fixed, moving[order], np.concatenate([one.values for one in fields])[order])
 
     def some(self, columns: NDArray[np.intp]) -> Values:
-        """Return all rows of some columns, ascending, which include all that move."""
+        """Return all rows of some columns."""
         found = np.repeat(self.fixed[columns, None], self.rows, axis=1)
-        found[np.searchsorted(columns, self.moving)] = self.values
+        place = np.full(len(self.fixed), -1)
+        place[self.moving] = np.arange(len(self.moving))
+        place = place[columns]
+        found[place >= 0] = self.values[place[place >= 0]]
         return found
 
 
 class ChunkReader:
-    """Reader of an encoded chunk: `times` is i8[kinds, rows]; values are decoded on request. Raises DamagedError."""
+    """Reader of an encoded chunk: times and values are decoded on request. Raises DamagedError."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         self._decompressed: dict[int, SmallIntegers] = {}
@@ -131,9 +135,18 @@ class ChunkReader:
             ends = SHAPE.size + 4 * count + np.cumsum(np.frombuffer(body, "<u4", count, SHAPE.size), dtype=np.int64)
             begins = [SHAPE.size + 4 * count, *ends[:-1].tolist()]
             self._blocks = [body[begin:end] for begin, end in zip(begins, ends.tolist(), strict=True)]
-            self.times = self._block(0, kinds, np.arange(kinds)).numbers()
+            self._kinds = kinds
         except (struct.error, ValueError, ZeroDivisionError) as error:
             raise DamagedError(f"A chunk cannot be read: {error}.") from error
+
+    @cached_property
+    def times(self) -> Integers:
+        """The times, i8[kinds, rows], ms; raises DamagedError."""
+        return self._block(0, self._kinds, np.arange(self._kinds)).numbers()
+
+    def raw_blocks(self) -> list[tuple[SmallIntegers, int]]:
+        """Return all blocks uncompressed, and how many columns each has, that of the times first."""
+        return [(self._raw(number), size) for number, size in enumerate([self._kinds, *self._block_sizes()])]
 
     def fields(
         self, columns: Sequence[int] | NDArray[np.intp], numbers: Sequence[int] | None = None
@@ -155,20 +168,14 @@ class ChunkReader:
             rows = ((selected[here] - first) * self._fields + wanted[:, None]).ravel()
             block = self._block(number + 1, min(self._width, self.columns - first) * self._fields, rows)
             found[:, here] = block.values().reshape(len(wanted), len(here), self.rows)
-            places[:, here] = _places(block.kinds).reshape(len(wanted), len(here))
+            places[:, here] = decimal_places(block.kinds).reshape(len(wanted), len(here))
         return list(zip(found, places, strict=True))
-
-    def still(self) -> tuple[NDArray[np.bool_], Values, Places]:
-        """Return which columns of a chunk of one field have one value in all rows, that value, and their decimals."""
-        heads = [_still_columns(self._raw(number + 1), size) for number, size in enumerate(self._block_sizes())]
-        is_still, values, places = (np.concatenate(parts) for parts in zip(*heads, strict=True))
-        return is_still, values, places
 
     def tables(self) -> list[tuple[Columns, Places]]:
         """Return each field with all of its columns, and their decimals, -1 for none; raises DamagedError."""
         blocks = [self._block(number + 1, size, np.arange(size)) for number, size in enumerate(self._block_sizes())]
         tables = [one.columns() for one in blocks]
-        places = np.concatenate([_places(one.kinds) for one in blocks])
+        places = np.concatenate([decimal_places(one.kinds) for one in blocks])
         begins = np.cumsum([0, *self._block_sizes()])
         fixed = np.concatenate([one.fixed for one in tables])
         moving = np.concatenate([one.moving + begin for one, begin in zip(tables, begins, strict=False)])
@@ -279,9 +286,9 @@ class _IntegerColumns:
         return numbers
 
     def columns(self) -> Columns:
-        fixed, moving = _to_floats(self.kinds, self.fixed[:, None])[:, 0], self.moving
+        fixed, moving = to_floats(self.kinds, self.fixed[:, None])[:, 0], self.moving
         if self.holes is None:
-            values = _to_floats(self.kinds[moving], self.whole)
+            values = to_floats(self.kinds[moving], self.whole)
         else:
             is_missing = self.holes.all(axis=1)
             fixed[is_missing] = np.nan
@@ -294,18 +301,11 @@ class _IntegerColumns:
         if self.holes is None and len(self.moving) == len(self.kinds):
             return _to_floats(self.kinds, self.whole)
         values = np.empty((len(self.kinds), self.rows))
-        values[:] = _to_floats(self.kinds, self.fixed[:, None])
-        values[self.moving] = _to_floats(self.kinds[self.moving], self.whole)
+        values[:] = to_floats(self.kinds, self.fixed[:, None])
+        values[self.moving] = to_floats(self.kinds[self.moving], self.whole)
         if self.holes is not None:
             values[self.holes] = np.nan
         return values
-
-
-def _still_columns(raw: SmallIntegers, columns: int) -> tuple[NDArray[np.bool_], Values, Places]:
-    """Return which columns of an uncompressed block have one value, that value, and their decimals, -1 for none."""
-    kinds, packing = raw[:columns], raw[columns : 2 * columns]
-    values = _to_floats(kinds, _byte_unshuffle(raw[10 * columns : 18 * columns].reshape(8, columns))[:, None])
-    return packing == 0, values[:, 0], _places(kinds)
 
 
 def predicted(steps: Integers, factors: Values) -> Integers:
@@ -314,7 +314,7 @@ def predicted(steps: Integers, factors: Values) -> Integers:
         return np.rint(steps.astype(np.float64) * factors[:, None]).astype(np.int64)
 
 
-def _places(kinds: SmallIntegers) -> Places:
+def decimal_places(kinds: SmallIntegers) -> Places:
     return np.where(kinds < BITS, kinds.astype(np.int16), -1).astype(np.int8)
 
 
@@ -329,7 +329,7 @@ def _changing_columns(numbers: Integers) -> NDArray[np.bool_]:
     return moves
 
 
-def _to_floats(kinds: SmallIntegers, whole: Integers) -> Values:
+def to_floats(kinds: SmallIntegers, whole: Integers) -> Values:
     """Return the floats that `_to_integers` converted."""
     decimal = kinds < BITS
     if decimal.all():

@@ -6,7 +6,7 @@ Most series of a chassis never change: of those, one row stands for all buckets,
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from telemetry.live.catalogue import SeriesEntry
 from telemetry.store import chunks
-from telemetry.store.chunks import StoredChunk, order_by_run, read_raw_chunks
+from telemetry.store.chunks import StoredChunk, order_by_run, rates_of, read_raw_chunks
+from telemetry.store.decoder import decode_all
 from telemetry.store.encoder import encode
 from telemetry.store.format import ChunkReader, Columns, DamagedError, Values
 from telemetry.store.rules import (
     Buckets,
     DecimalPlaces,
-    SeriesIdentity,
     SpanMs,
     combine_places,
     concatenate_buckets,
@@ -89,6 +89,9 @@ class SeriesBuckets:
         """Return them in storage order, without series that have no readings."""
         has_readings = self.still.count[:, 0] > 0
         has_readings[self.busy] = self.buckets.count.any(axis=1)
+        quantities = [entry["quantity"] for entry in self.entries]
+        if has_readings.all() and quantities == sorted(quantities):
+            return self
         order = np.array([place for place in storage_order(self.entries) if has_readings[place]], dtype=np.intp)
         if np.array_equal(order, np.arange(len(self.entries))):
             return self
@@ -126,14 +129,18 @@ def combined(parts: Sequence[SeriesBuckets]) -> SeriesBuckets:
     parts = [part for part in parts if part.rows]
     if len(parts) < 2:
         return parts[0] if parts else SeriesBuckets.none()
-    by_identity = {series_identity(entry): entry for part in parts for entry in part.entries}
-    place = {one: number for number, one in enumerate(by_identity)}
-    count = len(place)
+    entries = parts[0].entries
+    are_same = all(part.entries == entries for part in parts)
+    if not are_same:
+        entries = tuple({series_identity(entry): entry for part in parts for entry in part.entries}.values())
+    place = {} if are_same else {series_identity(entry): number for number, entry in enumerate(entries)}
+    count = len(entries)
     is_busy = np.zeros(count, bool)
     first: list[Values] = []
     wide = []
     for part in parts:
-        own = np.array([place[series_identity(entry)] for entry in part.entries], dtype=np.intp)
+        numbers = range(count) if are_same else [place[series_identity(entry)] for entry in part.entries]
+        own = np.array(numbers, dtype=np.intp)
         still = part.still.spread(own, count)
         rows = [getattr(still, name)[:, 0] for name in FIELDS]
         first = first or rows
@@ -149,7 +156,7 @@ def combined(parts: Sequence[SeriesBuckets]) -> SeriesBuckets:
         here = np.flatnonzero(is_busy[own])
         buckets.append(part.of(here).spread(np.searchsorted(busy, own[here]), len(busy)))
     return SeriesBuckets(
-        tuple(by_identity.values()), combine_places([places for _, places in wide]), busy,
+        entries, combine_places([places for _, places in wide]), busy,
         concatenate_buckets(buckets), parts[0].still.spread(wide[0][0], count),
     )  # fmt: skip
 
@@ -176,54 +183,38 @@ def read_readings(rows: Sequence[StoredChunk], since: int, until: int) -> tuple[
 
     `rows` include the chunks before them.
     """
-    by_identity = {one: found.entry for row in rows for one, found in chunks.raw_columns(row.catalogue).items()}
-    identities = list(by_identity)
-    readers = _readers(rows)
-    try:
-        is_still, values, places = _still_series(rows, readers, identities, since)
-    except (DamagedError, IndexError, ValueError):
-        is_still, values, places = _none_still(len(identities))  # what does not fit is counted as damaged below
-    busy = np.flatnonzero(~is_still)
-    table, damaged = read_raw_chunks(rows, [identities[place] for place in busy], since, until, readers)
-    places[busy] = table.places
-    made = SeriesBuckets(
-        tuple(by_identity.values()), places, busy, Buckets.single(table.at, table.values), one_row(values, 1.0)
-    )
-    return made, damaged
-
-
-def _readers(rows: Sequence[StoredChunk]) -> dict[int, ChunkReader]:
-    """Return readers of those chunks that are not damaged, by their ids."""
-    found = {}
-    for row in rows:
-        with contextlib.suppress(DamagedError):
-            found[row.pk] = ChunkReader(row.data)
-    return found
-
-
-def _none_still(count: int) -> tuple[NDArray[np.bool_], Values, DecimalPlaces]:
-    return np.zeros(count, bool), np.full(count, np.nan), np.zeros(count, np.int8)
-
-
-def _still_series(
-    rows: Sequence[StoredChunk], readers: Mapping[int, ChunkReader], identities: Sequence[SeriesIdentity], since: int
-) -> tuple[NDArray[np.bool_], Values, DecimalPlaces]:
-    """Return which series of raw chunks never change after `since`, their values, and their decimal places."""
     ordered = list(order_by_run(rows))
-    if len({row.catalogue for row in rows}) != 1 or len(readers) < len(rows):
-        return _none_still(len(identities))
-    heads = [readers[row.pk].still() for row in ordered]
-    bits = np.stack([found.view(np.int64) for _, found, _ in heads])
-    is_constant = np.logical_and.reduce([still for still, _, _ in heads]) & (bits == bits[0]).all(axis=0)
-    series = chunks.raw_columns(rows[0].catalogue)
-    derived = [series[one] for one in identities]
-    columns = np.array([one.column for one in derived], dtype=np.intp)
-    is_rate = np.array([one.is_rate for one in derived], dtype=bool)
+    if len({row.catalogue for row in ordered}) == 1:
+        with contextlib.suppress(DamagedError, IndexError, ValueError):
+            if (found := _read_whole(ordered, since, until)) is not None:
+                return found, []
+    # Some are damaged, of other series, or overlap each other.
+    by_identity = {one: found.entry for row in rows for one, found in chunks.raw_columns(row.catalogue).items()}
+    table, damaged = read_raw_chunks(rows, list(by_identity), since, until)
+    none_still = one_row(np.full(len(by_identity), np.nan), 1.0)
+    busy, buckets = np.arange(len(by_identity)), Buckets.single(table.at, table.values)
+    return SeriesBuckets(tuple(by_identity.values()), table.places, busy, buckets, none_still), damaged
+
+
+def _read_whole(rows: Sequence[StoredChunk], since: int, until: int) -> SeriesBuckets | None:
+    """Return all series in raw chunks of the same columns, in order; None where their times overlap."""
+    readers = [ChunkReader(row.data) for row in rows]
+    times, joined, decimals = decode_all(readers)
+    if (np.diff(times[0]) <= 0).any():
+        return None
+    begins_run = [True, *((row.version, row.before) != (last.version, last.until) for last, row in pairwise(rows))]
+    runs = np.repeat(np.cumsum(begins_run), [reader.rows for reader in readers])
+    derived = chunks.derived_columns(rows[0].catalogue)
+    counted = joined.fixed[derived.columns]
+    is_moving = np.zeros(len(joined.fixed), bool)
+    is_moving[joined.moving] = True
     # There is no rate without a reading before, as in the first row of a run.
-    times = np.concatenate([readers[row.pk].times[0] for row in ordered])
-    is_one_run = all((row.version, row.before) == (last.version, last.until) for last, row in pairwise(ordered))
-    has_rates = is_one_run and bool(times[0] < since and (np.diff(times) > 0).all())
-    counted = heads[0][1][columns]
-    is_still = is_constant[columns] & (~is_rate | (has_rates & ~np.isnan(counted)))
-    places = np.where(is_rate, -1, combine_places([own for _, _, own in heads])[columns]).astype(np.int8)
-    return is_still, np.where(is_rate, 0.0, counted), places
+    has_rates = runs[-1] == 1 and times[0, 0] < since
+    busy = np.flatnonzero(is_moving[derived.columns] | (derived.rates & (np.isnan(counted) | (not has_rates))))
+    values = joined.some(derived.columns[busy])
+    rates = derived.rates[busy]
+    values[rates] = rates_of(values[rates], times, runs)
+    inside = slice(*np.searchsorted(times[0], (since, until)))
+    places = np.where(derived.rates, -1, combine_places(decimals)[derived.columns]).astype(np.int8)
+    still = one_row(np.where(derived.rates, 0.0, counted), 1.0)
+    return SeriesBuckets(derived.entries, places, busy, Buckets.single(times[0, inside], values[:, inside]), still)

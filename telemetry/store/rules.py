@@ -19,6 +19,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -274,6 +275,14 @@ def storage_order(entries: Sequence[SeriesEntry]) -> list[int]:
     Columns of one quantity are alike and compress better together, and they are mostly read together.
     """
     return sorted(range(len(entries)), key=lambda place: entries[place]["quantity"])
+
+
+class OrderedEntries(tuple[SeriesEntry, ...]):  # noqa: SLOT001 - the digest is kept in its __dict__
+    """Entries in storage order, whose digest is made once."""
+
+    @cached_property
+    def digest(self) -> str:
+        return catalogue_digest(self)
 
 
 def is_counter(entry: SeriesEntry) -> bool:

@@ -30,11 +30,18 @@ from fabric.inventory.models import Chassis
 from telemetry.instrumentation import metrics
 from telemetry.live.catalogue import SeriesEntry
 from telemetry.store import chunks
-from telemetry.store.chunks import StoredChunk, catalogue_get_or_create, clear_caches
+from telemetry.store.chunks import (
+    INSERT_CHUNK,
+    INSERT_DUE,
+    StoredChunk,
+    catalogue_get_or_create,
+    clear_caches,
+    rows_change,
+)
 from telemetry.store.format import DamagedError
 from telemetry.store.models import Catalogue, Chunk, Due, Gap
 from telemetry.store.rollups import SeriesBuckets, combined, read_readings, read_window
-from telemetry.store.rules import ROLLUPS, TIER_SHAPES, Tier, window_start
+from telemetry.store.rules import ROLLUPS, TIER_SHAPES, OrderedEntries, Tier, window_start
 
 logger = logging.getLogger(__name__)
 
@@ -101,10 +108,10 @@ def _make_window(chassis: int, tier: Tier, window: int, due: Sequence[tuple[int,
     with transaction.atomic(using=settings.READINGS_DATABASE):
         if has_source:
             _save_window(Chunk(chassis=chassis, tier=tier, since=window / 1000, catalogue_id=catalogue), made, before)
-        Due.objects.filter(pk__in=[row[0] for row in due]).delete()
+        rows_change("DELETE FROM store_due WHERE id = %s", [(row[0],) for row in due])
         if has_source and tier is not ROLLUPS[-1]:
             following = ROLLUPS[ROLLUPS.index(tier) + 1]
-            Due.objects.create(chassis=chassis, tier=following, since=since / 1000, until=until / 1000)
+            rows_change(INSERT_DUE, [(chassis, following.value, since / 1000, until / 1000)])
 
 
 def _from_raw(chassis: int, tier: Tier, since: int, until: int) -> SeriesBuckets:
@@ -128,7 +135,8 @@ def _window_catalogue(chassis: int, entries: tuple[SeriesEntry, ...], before: St
     """Return the catalogue of a window, mostly the existing one; a new one is written in its own transaction."""
     if before is not None and entries == chunks.catalogue_entries(before.catalogue):
         return before.catalogue
-    return catalogue_get_or_create(chassis, entries) if entries else 0
+    digest = entries.digest if isinstance(entries, OrderedEntries) else ""
+    return catalogue_get_or_create(chassis, entries, digest) if entries else 0
 
 
 def _save_window(row: Chunk, made: SeriesBuckets, before: StoredChunk | None) -> None:
@@ -144,7 +152,8 @@ def _save_window(row: Chunk, made: SeriesBuckets, before: StoredChunk | None) ->
     row.rows, row.size = len(made.buckets.at), len(row.data)
     row.until = (int(made.buckets.at[-1]) + TIER_SHAPES[Tier(row.tier)].step) / 1000
     if before is None:
-        row.save(force_insert=True)
+        inserted = (row.catalogue_id, row.since, row.until, None, 0, row.rows, row.size, row.data)
+        rows_change(INSERT_CHUNK, [(row.chassis, int(row.tier), *inserted)])
         return
     values = {name: getattr(row, name) for name in ("catalogue_id", "until", "rows", "size", "data")}
     if not existing.update(version=before.version + 1, **values):

@@ -20,7 +20,14 @@ from django.db import DatabaseError, DataError, IntegrityError, connections, tra
 from telemetry.instrumentation import metrics
 from telemetry.store import batches
 from telemetry.store.batches import ColumnLayout, EncodedBatch, ReadingBatch, encode_batches, round_to_ms
-from telemetry.store.chunks import catalogue_get_or_create, clear_caches
+from telemetry.store.chunks import (
+    INSERT_CHUNK,
+    INSERT_DUE,
+    StoredValue,
+    catalogue_get_or_create,
+    clear_caches,
+    rows_change,
+)
 from telemetry.store.rules import ROLLUPS, TIER_SHAPES, Tier, window_start
 
 logger = logging.getLogger(__name__)
@@ -36,13 +43,6 @@ STOP_SECONDS = 4.0
 # Errors of a database that will recover are DatabaseError without these; all others are of the data, and a retry does
 # not mend them.
 DATA_ERRORS = (DataError, IntegrityError)
-
-# Rows of the models take longer to build than to insert.
-INSERT_CHUNK = (
-    "INSERT INTO store_chunk (chassis, tier, catalogue_id, since, until, before, version, rows, size, data) "
-    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
-)
-INSERT_DUE = "INSERT INTO store_due (chassis, tier, since, until) VALUES (%s, %s, %s, %s)"
 
 
 class DroppedSpans:
@@ -251,9 +251,8 @@ class StoreWriter:
                 reason = f"The store could not write: {self._last_error or 'it was too slow'}."
                 for chassis, since, until in dropped:
                     batches.gap_add(chassis, since, until, reason)
-                with connections[settings.READINGS_DATABASE].cursor() as cursor:
-                    cursor.executemany(INSERT_CHUNK, rows)
-                    cursor.executemany(INSERT_DUE, [due for one in stored for due in _rollups_due(one)])
+                rows_change(INSERT_CHUNK, rows)
+                rows_change(INSERT_DUE, [due for one in stored for due in _rollups_due(one)])
         except BaseException:
             with self._changed:
                 self._dropped.prepend(dropped)
@@ -270,7 +269,7 @@ def _is_outage(error: Exception) -> bool:
     return isinstance(error, DatabaseError) and not isinstance(error, DATA_ERRORS)
 
 
-def _chunk_values(one: EncodedBatch, layout: ColumnLayout) -> tuple[int | float | bytes | None, ...]:
+def _chunk_values(one: EncodedBatch, layout: ColumnLayout) -> tuple[StoredValue, ...]:
     chassis = one.batch.chassis
     catalogue = catalogue_get_or_create(chassis, layout.entries, layout.digest)
     return (
@@ -279,7 +278,7 @@ def _chunk_values(one: EncodedBatch, layout: ColumnLayout) -> tuple[int | float 
     )  # fmt: skip
 
 
-def _rollups_due(one: EncodedBatch) -> Iterator[tuple[int | float, ...]]:
+def _rollups_due(one: EncodedBatch) -> Iterator[tuple[StoredValue, ...]]:
     """Yield the rollups that become due: a span in each window."""
     tier = ROLLUPS[0]
     begin, end = round(one.since * 1000), round(one.until * 1000) + 1

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as some
 
+from telemetry.store.decoder import decode_all
 from telemetry.store.encoder import ChunkContent, encode, encode_all
 from telemetry.store.format import BLOCK, ChunkReader, Columns, DamagedError, Values
 
@@ -42,14 +43,19 @@ def test_any_floats_come_back_bit_by_bit(values: Values) -> None:
     assert (chunk.times == times_of(values.shape[1])).all()
 
 
-@given(some.arrays(np.float64, shapes, elements=floats))
-def test_still_columns_are_told_without_the_others(values: Values) -> None:
-    is_still, fixed, places = ChunkReader(encode(times_of(values.shape[1]), [values])).still()
-    assert same_bits(np.repeat(fixed[is_still, None], values.shape[1], axis=1), values[is_still])
-    is_moving = (values != values[:, :1]).any(axis=1)
-    assert not (is_still & is_moving).any()
-    assert (is_still | is_moving | np.isnan(values).any(axis=1) | (values == 0).any(axis=1)).all()
-    assert len(places) == len(values)
+@given(st.data())
+def test_chunks_read_together_are_those_read_alone(data: st.DataObject) -> None:
+    columns = data.draw(st.integers(1, 5))
+    parts = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        rows = data.draw(st.sampled_from([1, 9, 20]))
+        drawn = data.draw(some.arrays(np.float64, (columns, rows), elements=floats))
+        parts.append(np.concatenate((drawn, moving_together(rows))))
+    readers = [ChunkReader(encode(times_of(part.shape[1]), [part])) for part in parts]
+    times, joined, places = decode_all(readers)
+    assert same_bits(joined.some(np.arange(columns + 3)), np.concatenate(parts, axis=1))
+    assert (times == np.concatenate([reader.times for reader in readers], axis=1)).all()
+    assert [one.tolist() for one in places] == [one.fields(range(columns + 3))[0][1].tolist() for one in readers]
 
 
 @given(

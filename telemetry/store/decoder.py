@@ -1,0 +1,146 @@
+"""Reads all columns of several chunks at once (see telemetry.store.format): a chunk alone has too few for the calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from telemetry.store.format import (
+    DIFFERENCES,
+    HOLES,
+    REFERENCE,
+    WIDTH,
+    ChunkReader,
+    Columns,
+    DamagedError,
+    Integers,
+    Places,
+    SmallIntegers,
+    Values,
+    decimal_places,
+    predicted,
+    to_floats,
+)
+
+
+def decode_all(readers: Sequence[ChunkReader]) -> tuple[Integers, Columns, list[Places]]:
+    """Return times, [kinds, rows], and columns of chunks with the same columns of one field, in the given order.
+
+    Of each chunk it returns the decimal places, too. Raises DamagedError.
+    """
+    try:
+        return _decode_all(readers)
+    except (ValueError, IndexError) as error:
+        raise DamagedError(f"Some chunks cannot be read: {error}.") from error
+
+
+def _decode_all(readers: Sequence[ChunkReader]) -> tuple[Integers, Columns, list[Places]]:
+    # All columns of all chunks stand one after the other, the times of each chunk first.
+    blocks = [(*block, reader.rows) for reader in readers for block in reader.raw_blocks()]
+    heads = np.concatenate([raw[: 18 * count].reshape(18, count) for raw, count, _ in blocks], axis=1)
+    kinds, packing = heads[0], heads[1]
+    first, least = np.ascontiguousarray(heads[2:].T).view("<i8").T
+    moving = packing.nonzero()[0]
+    packed = packing[moving]
+    ends = np.cumsum([0, *(count for _, count, _ in blocks)])
+    block_of = np.searchsorted(ends, moving, side="right") - 1
+    holed, followed = (np.bincount(block_of[packed & bit > 0], minlength=len(blocks)) for bit in (HOLES, REFERENCE))
+    # In each block the numbers of a width stand together.
+    key = block_of * 16 + (packed & WIDTH)
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    cuts = [*np.flatnonzero(np.diff(key, prepend=-1)).tolist(), len(key)]
+    groups: list[list[tuple[int, int, int]]] = [[] for _ in blocks]
+    for begin, end in pairwise(cuts):
+        number, width = divmod(int(key[begin]), 16)
+        groups[number].append((begin, end, width))
+    bytes_of = np.zeros((len(moving), max(reader.rows for reader in readers), 8), np.uint8)
+    bits, others, factors = [], [], []
+    for number, (raw, count, rows) in enumerate(blocks):
+        at = 18 * count
+        if holed[number]:
+            size = -(-rows // 8)
+            bits.append((number, raw[at : at + size * holed[number]].reshape(-1, size)))
+            at += bits[-1][1].size
+        if told := followed[number]:
+            others.append(ends[number] + raw[at : at + 2 * told].view("<u2"))
+            factors.append(raw[at + 2 * told : at + 10 * told].view("<f8"))
+            at += 10 * int(told)
+        for begin, end, width in groups[number]:
+            if width:
+                planes = raw[at : at + width * (end - begin) * rows].reshape(width, end - begin, rows)
+                bytes_of[begin:end, :rows, :width] = planes.transpose(1, 2, 0)
+                at += planes.size
+        if at != len(raw):
+            raise ValueError("its size does not fit")
+    # Shorter chunks end with rows that nobody reads.
+    numbers = bytes_of.view("<i8")[:, :, 0]
+    whole = np.empty_like(numbers)
+    whole[order] = numbers
+    whole += least[moving][:, None]
+    _sum_steps(whole, packed, first[moving])
+    if others:
+        other = np.searchsorted(moving, np.concatenate(others))
+        steps = predicted(np.diff(whole[other], axis=1), np.concatenate(factors))
+        whole[(packed & REFERENCE).nonzero()[0], 1:] += np.cumsum(steps, axis=1)
+    values = to_floats(kinds[moving], whole)
+    for number, packed_bits in bits:
+        rows = blocks[number][2]
+        which = ((block_of == number) & (packed & HOLES > 0)).nonzero()[0]
+        gone = np.unpackbits(packed_bits, axis=1, count=rows, bitorder="little").view(bool)
+        values[which, :rows] = np.where(gone, np.nan, values[which, :rows])
+    return _joined(readers, _DecodedColumns(kinds, least, moving, whole, values))
+
+
+def _sum_steps(whole: Integers, packed: SmallIntegers, first: Integers) -> None:
+    """Replace differences by what they are differences of."""
+    turns = (packed & DIFFERENCES).nonzero()[0]
+    steps = whole[turns]
+    steps[:, 0] = first[turns]
+    whole[turns] = np.cumsum(steps, axis=1)
+
+
+class _DecodedColumns(NamedTuple):
+    """Columns of several chunks: `least` has the constant ones, `whole` and `values` the others, `moving`."""
+
+    kinds: SmallIntegers
+    least: Integers
+    moving: NDArray[np.intp]
+    whole: Integers
+    values: Values
+
+
+def _joined(readers: Sequence[ChunkReader], decoded: _DecodedColumns) -> tuple[Integers, Columns, list[Places]]:
+    """Return the rows of chunks one after the other."""
+    kinds, least, moving, whole, values = decoded
+    rows = [reader.rows for reader in readers]
+    count = len(kinds) // len(readers)
+    of_times = count - readers[0].columns
+    fixed = to_floats(kinds, least[:, None])[:, 0]
+    fixed[moving] = values[:, 0]
+    by_chunk = fixed.reshape(len(readers), count)
+    is_moving = (by_chunk.view(np.int64) != by_chunk[0].view(np.int64)).any(axis=0)
+    is_moving[moving % count] = True
+    is_moving[:of_times] = False
+    found = np.flatnonzero(is_moving)
+    place = np.cumsum(is_moving) - 1
+    table = np.repeat(by_chunk[:, found].T, rows, axis=1)
+    times = np.repeat(least.reshape(len(readers), count)[:, :of_times].T, rows, axis=1)
+    begin, cuts = 0, np.searchsorted(moving, np.arange(len(readers) + 1) * count).tolist()
+    for number, length in enumerate(rows):
+        own = slice(cuts[number], cuts[number + 1])
+        column = moving[own] - number * count
+        clocks = int(np.searchsorted(column, of_times))
+        times[column[:clocks], begin : begin + length] = whole[own][:clocks, :length]
+        table[place[column[clocks:]], begin : begin + length] = values[own][clocks:, :length]
+        begin += length
+    is_missing = np.isnan(table[:, 0])
+    is_missing[is_missing] = np.isnan(table[is_missing]).all(axis=1)
+    if is_missing.any():
+        found, table = found[~is_missing], table[~is_missing]
+    places = decimal_places(kinds).reshape(len(readers), count)[:, of_times:]
+    return times, Columns(begin, by_chunk[0, of_times:], found - of_times, table), list(places)
