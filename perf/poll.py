@@ -4,7 +4,8 @@ CPU time of this process only, so the speed of the simulated chassis has no infl
 
 Then a thousand chassis at 1 Hz: the workers of the site, in production mode, poll simulated BMCs over HTTPS. A listener
 to the frames judges from outside whether a poll is on time: the frame of a second must arrive before the second ends,
-or before the period ends where the machine bears a longer one. The environment variables PERF_CHASSIS and PERF_WORKERS change the size.
+or before the period ends where the machine bears a longer one. The environment variables PERF_CHASSIS and PERF_WORKERS
+change the size.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from fabric.bmc.discovery import discover
 from fabric.bmc.readings import DECODER, ReportPlan, plan_readings
 from fabric.bmc.transport import client_tls
 from fabric.inventory.models import Chassis
-from falconweb.launch.commands import SCHEDULER_COMMAND, worker_command
+from falconweb.launch.commands import SCHEDULER_COMMAND, celery_command, worker_arguments
 from falconweb.launch.processes import ChildProcess, raise_file_limit, terminate_all
 from falconweb.testing import SimulatorProcess
 from perf.chassis import bmc_address, new_chassis
@@ -222,7 +223,7 @@ def _new_rows(simulators: Sequence[SimulatorProcess]) -> list[Chassis]:
 
 def _start(workers: int) -> list[ChildProcess]:
     numbers = range(1, workers + 1)
-    commands = {f"worker-{number}": worker_command(CELERY, number) for number in numbers}
+    commands = {f"worker-{number}": celery_command(CELERY, worker_arguments(number)) for number in numbers}
     return [start_process(name, command) for name, command in {**commands, "beat": [*SCHEDULER_COMMAND]}.items()]
 
 
