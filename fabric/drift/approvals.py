@@ -152,16 +152,16 @@ class _WalkComparison:
     def _approve_first(self) -> None:
         """Approve the found state of newly discovered parts."""
         for rows in (self.walked.drawers, self.walked.ports, self.walked.host_ports, self.walked.devices):
-            first: list[Any] = []
-            names: list[str] = []
+            # By what is approved, which is the same of many: one update each, where one for all takes thrice as long.
+            first: dict[tuple[tuple[str, Any], ...], list[Any]] = defaultdict(list)
             for row in rows:
                 found = found_state(row)
                 is_known = found is not None and row.missing_since is None
                 if _is_first_sight(row) and is_known and not self.busy.is_about(row):
                     names = approve_state(row, found or "", self.now)
-                    first.append(row)
-            if first:
-                type(first[0]).objects.bulk_update(first, names)
+                    first[tuple((name, getattr(row, name)) for name in names)].append(row)
+            for values, alike in first.items():
+                type(alike[0]).objects.filter(pk__in=[row.pk for row in alike]).update(**dict(values))
 
     def _record_replacement(self, replacement: DeviceReplacement) -> None:
         """Record that another device is in a slot; its state is approved, but not the replacement."""

@@ -50,7 +50,7 @@ def approved_state_of(part: Approvable) -> str:
 
 
 def approve_state(part: Approvable, found: str, at: datetime) -> list[str]:
-    """Set a part's approved state to `found`; returns the names of the fields to save."""
+    """Set a part's approved state to `found`; returns the names of the columns to save."""
     values: dict[str, Any] = {"approved_at": at}
     if isinstance(part, Port):
         values["approved_type"], _, width = found.partition("/")
@@ -61,7 +61,7 @@ def approve_state(part: Approvable, found: str, at: datetime) -> list[str]:
         values[STATE_COLUMNS[type(part)][1]] = int(found) if found else None
     for name, value in values.items():
         setattr(part, name, value)
-    return [name.removesuffix("_id") for name in values]
+    return list(values)
 
 
 def operation_result(operation: Operation) -> str:

@@ -35,7 +35,7 @@ from telemetry.links.verdicts import (
     ports_to_judge,
     ports_under_operation,
     recent_activity,
-    verdict_save,
+    verdicts_save,
 )
 from telemetry.live.receivers import publish_chassis_changed
 
@@ -122,6 +122,8 @@ def links_judge(*, now: datetime | None = None, **ports_filter: Any) -> frozense
     """
     now = now or timezone.now()
     ports = {port.pk: port for port in ports_to_judge(Port.objects.filter(**ports_filter))}
+    if not ports:
+        return frozenset()  # it has not been walked yet
     counts = {one.port_id: one for one in LinkCount.objects.filter(port__in=ports)}
     windows = recent_activity(counts, now=now)
     busy = ports_under_operation({port.chassis_id for port in ports.values()}, since=now - OPERATION_GRACE)
@@ -152,8 +154,7 @@ def links_judge(*, now: datetime | None = None, **ports_filter: Any) -> frozense
     outdated = [one.pk for one in verdicts.values() if one.tenant_id is not None]
     if outdated:
         LinkVerdict.objects.filter(pk__in=outdated).delete()
-    changed = {one.port.chassis_id for one in judged if verdict_save(one, now=now)}
-    for chassis in sorted(changed):
+    for chassis in sorted(verdicts_save(judged, now=now)):
         transaction.on_commit(partial(publish_chassis_changed, chassis))
     return frozenset(time_dependent)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -230,10 +230,45 @@ class JudgedLink:
         return {} if self.since is None else counted_earlier(self.count, gained_since(self.count, self.base))
 
 
-def verdict_save(judged: JudgedLink, *, now: datetime) -> bool:
-    """Store a changed verdict; returns whether its level changed, which for the verdict on all facts is an event."""
-    verdict, row = judged.verdict, judged.row
-    values: dict[str, Any] = {
+def verdicts_save(judged: Sequence[JudgedLink], *, now: datetime) -> set[int]:
+    """Store changed verdicts; returns the chassis where a level changed, which for one on all facts is an event."""
+    if new := [one for one in judged if one.row is None]:
+        rows = [
+            LinkVerdict(
+                port=one.port, tenant_id=one.tenant, held_since=one.since, base=dict(one.base), before=one.before,
+                since=now, judged_at=now, **_columns(one),
+            )
+            for one in new
+        ]  # fmt: skip
+        with transaction.atomic():
+            # Concurrent judgements (a worker, and a grant that records baselines) insert one row.
+            LinkVerdict.objects.bulk_create(rows, ignore_conflicts=True)
+            for one in new:
+                _record_change(one, LinkLevel.HEALTHY, now)
+    changed = [one for one in judged if one.row is not None and _update(one, one.row, now)]
+    changed += [one for one in new if one.verdict.level is not LinkLevel.HEALTHY]
+    return {one.port.chassis_id for one in changed}
+
+
+def _update(judged: JudgedLink, row: LinkVerdict, now: datetime) -> bool:
+    """Store a changed verdict; returns whether its level changed."""
+    values, before = _columns(judged), LinkLevel(row.level)
+    if all(getattr(row, name) == value for name, value in values.items()):
+        return False
+    values["judged_at"] = now
+    if before is not judged.verdict.level:
+        values["since"] = now
+    with transaction.atomic():
+        # The one that updates the row first records the event.
+        if not LinkVerdict.objects.filter(pk=row.pk, level=before.value).update(**values):
+            return False
+        _record_change(judged, before, now)
+    return before is not judged.verdict.level
+
+
+def _columns(judged: JudgedLink) -> dict[str, Any]:
+    verdict = judged.verdict
+    return {
         "level": verdict.level.value,
         "rank": RANKS[verdict.level],
         "reasons": [{"code": one.code, "level": one.level.value, "sentence": one.sentence} for one in verdict.reasons],
@@ -244,27 +279,11 @@ def verdict_save(judged: JudgedLink, *, now: datetime) -> bool:
         "recoveries": min(verdict.recoveries, MAX_INTEGER),
         "errors": min(sum(gained_since(judged.count, judged.base).values()), MAX_BIG_INTEGER),
     }
-    before = LinkLevel(row.level) if row is not None else LinkLevel.HEALTHY
-    if row is not None and all(getattr(row, name) == value for name, value in values.items()):
-        return False
-    with transaction.atomic():
-        if row is None:
-            new = LinkVerdict(
-                port=judged.port, tenant_id=judged.tenant, held_since=judged.since, base=dict(judged.base),
-                before=judged.before, since=now, judged_at=now, **values,
-            )  # fmt: skip
-            # Concurrent judgements (a worker, and a grant that records baselines) insert one row.
-            LinkVerdict.objects.bulk_create([new], ignore_conflicts=True)
-        else:
-            values["judged_at"] = now
-            if before is not verdict.level:
-                values["since"] = now
-            # The one that updates the row first records the event.
-            if not LinkVerdict.objects.filter(pk=row.pk, level=before.value).update(**values):
-                return False
-        if judged.tenant is None and before is not verdict.level:
-            _record_event(judged.port, verdict, now, before=before)
-    return before is not verdict.level
+
+
+def _record_change(judged: JudgedLink, before: LinkLevel, now: datetime) -> None:
+    if judged.tenant is None and before is not judged.verdict.level:
+        _record_event(judged.port, judged.verdict, now, before=before)
 
 
 def gained_since(count: LinkCount, base: Mapping[str, int]) -> dict[str, int]:
