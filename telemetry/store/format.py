@@ -299,7 +299,7 @@ class _IntegerColumns:
 
     def values(self) -> Values:
         if self.holes is None and len(self.moving) == len(self.kinds):
-            return _to_floats(self.kinds, self.whole)
+            return to_floats(self.kinds, self.whole)
         values = np.empty((len(self.kinds), self.rows))
         values[:] = to_floats(self.kinds, self.fixed[:, None])
         values[self.moving] = to_floats(self.kinds[self.moving], self.whole)
