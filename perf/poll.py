@@ -35,7 +35,7 @@ from fabric.bmc.discovery import discover
 from fabric.bmc.readings import DECODER, ReportPlan, plan_readings
 from fabric.bmc.transport import client_tls
 from fabric.inventory.models import Chassis
-from falconweb.launch.commands import SCHEDULER_COMMAND, celery_command, worker_arguments
+from falconweb.launch.commands import SCHEDULER_COMMAND, worker_command
 from falconweb.launch.processes import ChildProcess, raise_file_limit, terminate_all
 from falconweb.testing import SimulatorProcess
 from perf.chassis import bmc_address, new_chassis
@@ -223,7 +223,7 @@ def _new_rows(simulators: Sequence[SimulatorProcess]) -> list[Chassis]:
 
 def _start(workers: int) -> list[ChildProcess]:
     numbers = range(1, workers + 1)
-    commands = {f"worker-{number}": celery_command(CELERY, worker_arguments(number)) for number in numbers}
+    commands = {f"worker-{number}": worker_command(CELERY, number) for number in numbers}
     return [start_process(name, command) for name, command in {**commands, "beat": [*SCHEDULER_COMMAND]}.items()]
 
 

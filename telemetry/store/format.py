@@ -228,7 +228,8 @@ class _IntegerColumns:
         # Of few columns most of the time is that of calls: what no column of the block has is not looked for.
         used = int(np.bitwise_or.reduce(packing))
         at, size, wanted = 18 * columns, -(-rows // 8), len(selected)
-        holes, following, holed = None, NOTHING, packing & HOLES > 0 if used & HOLES else None
+        holes, holed = None, packing & HOLES > 0 if used & HOLES else None
+        following, among, factors = NOTHING, NOTHING, raw[:0].view("<f8")
         bits = raw[at:] if holed is None else raw[at : at + size * int(holed.sum())]
         at += 0 if holed is None else len(bits)
         if used & REFERENCE:
