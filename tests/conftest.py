@@ -59,16 +59,18 @@ CPU_SECONDS = Path(__file__).with_name("cpu_seconds.json")
 # Folders whose tests share one running site: one process runs all of them.
 TOGETHER = ("tests/browser/", "tests/stage/")
 # PyTorch takes all of a machine. Behind the files that take more than this (CPU seconds) it does not meet the stage,
-# where it would be judged how often a site reads its chassis.
+# where it would be judged how often a site reads its chassis. One process runs all of these, too: it loads PyTorch
+# once, and once more for what forks their runs.
 PYTORCH = "tests/trainer/"
 PYTORCH_AFTER = 10.0
 
 
 class FilesAndSites(LoadFileScheduling):  # type: ignore[misc]  # no types in the library
-    """Gives a process whole files, and all files of a folder that shares a site."""
+    """Gives a process whole files, and all files of a folder that shares a site or PyTorch."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((folder for folder in TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
+        shared = (folder for folder in (*TOGETHER, PYTORCH) if nodeid.startswith(folder))
+        return next(shared, super()._split_scope(nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndSites:
