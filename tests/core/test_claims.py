@@ -9,6 +9,7 @@ import pytest
 from django.db.models import F
 from django.utils import timezone
 
+from benchmarks.runs.models import Run
 from benchmarks.sweeps.models import Sweep
 from core import claims
 from core.claims import ClaimLost, ClaimWatcher, RowClaim, unclaimed, wait_is_over
@@ -190,3 +191,15 @@ def test_a_wait_that_is_longer_than_any_is_over(sweep: Sweep, until: int | None,
     now = datetime(2026, 1, 1, 12, tzinfo=UTC)
     Sweep.objects.update(again_at=None if until is None else now + timedelta(seconds=until))
     assert Sweep.objects.filter(wait_is_over("again_at", now, timedelta(seconds=10))).exists() is over
+
+
+def test_a_claim_of_any_kind_is_found_by_one_statement(sweep: Sweep) -> None:
+    application.loader.import_default_modules()
+    assert {Sweep, Run} <= {one.rows().model for one in claims.WATCHED}
+    watcher = ClaimWatcher()
+    assert not watcher._is_any_claimed()
+    claim = take(sweep, "first")
+    assert claim is not None
+    assert watcher._is_any_claimed()
+    claim.release()
+    assert not watcher._is_any_claimed()
