@@ -131,6 +131,14 @@ async def test_a_look_that_finds_nothing_new_writes_nothing_but_that(
     assert names == {"of another look"}
 
 
+async def test_a_chassis_that_was_just_walked_gives_way_while_others_wait_for_their_walk(chassis: Chassis) -> None:
+    async with mirrored(chassis) as followed:
+        period, mirror = settings.CONFIG.inventory_period, followed.mirror
+        assert mirror._quiet_seconds() <= polling_mirror.JITTER[1] * period
+        mirror.turns.waiting = 1
+        assert mirror._quiet_seconds() >= polling_mirror.JITTER[0] * polling_mirror.MAX_QUIET_PERIODS * period
+
+
 @pytest.mark.parametrize("status", [500, 503])
 async def test_a_look_at_a_sensor_that_fails_is_made_again_and_its_unit_is_in_doubt_until_then(
     chassis: Chassis, simulator: SimulatorProcess, monkeypatch: pytest.MonkeyPatch, status: int
