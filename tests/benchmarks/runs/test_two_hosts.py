@@ -202,7 +202,7 @@ def test_an_error_of_the_site_ends_a_run_on_all_its_hosts(lab: TwoHosts) -> None
     given = {"hosts": 2, "devices": 2, "backend": "cpu", **ENDLESS}
     run = until(lab.ask(lab.both, given=given), lambda one: one.steps_done > 0)
 
-    def fail(name: Failpoint) -> None:
+    def fail(name: Failpoint, about: object) -> None:
         if name == "run.polled":
             raise ValueError(name)
 
