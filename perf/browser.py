@@ -1,7 +1,7 @@
-"""An hour of history and live data on one page: the CPU time of eight charts on Chromium's main thread, and leaks.
+"""Live pages in Chromium: what eight charts, and the topology beside a map of 200 chassis, cost its main thread; leaks.
 
 Frames arrive as the poller publishes them, one per second. The environment variable BROWSER_SECONDS shortens the
-measurement. The same page is measured with uPlot in place of the module that paints the charts.
+measurement. The page of charts is measured with uPlot in place of the module that paints them, too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import shutil
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +25,7 @@ from django.conf import settings
 from django.core.management import call_command
 from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, sync_playwright
 
-from fabric.inventory.models import Chassis, Slot
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot
 from falconweb.config import BASE_DIR
 from falconweb.launch.processes import terminate_all
 from perf.chassis import SyntheticReadings, catalogue_entries, create_chassis, store_readings
@@ -45,6 +46,9 @@ METRICS = (
 )  # fmt: skip
 CHARTS = 8
 MAX_MS = 12.0
+FEW, MANY = 2, 200  # chassis
+MAX_TOPOLOGY_MS = {FEW: 4.0, MANY: 16.0}  # of a second
+MAP_SECONDS = 60.0
 MAX_GROWTH = 1.0  # MB, after garbage collection
 CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser")
 UPLOT = BASE_DIR / "node_modules" / "uplot"
@@ -95,32 +99,49 @@ def measure(log: Callable[[str], None]) -> list[PerfFigure]:
     session = create_session()
     chassis = create_chassis("perf")
     entries = catalogue_entries(chassis)
+    other = create_chassis("perf-2")
+    for one in (chassis, other):
+        _attach(one)
     now = time.time()
     log(f"an hour of {len(entries)} series")
     store_readings(chassis.pk, entries, since=now - 3600, until=now)
     call_command("collectstatic", "--noinput", verbosity=0)
     address = _address(chassis)
     child, port = asyncio.run(start_web("site", "falconweb.asgi:application"))
-    feed = FramePublisher(chassis.pk, entries)
+    feed, other_feed = FramePublisher(chassis.pk, entries), FramePublisher(other.pk, catalogue_entries(other))
     try:
         feed.start()
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=program, args=list(CHROMIUM_OPTIONS))
-            page = open_context(browser, f"http://127.0.0.1:{port}", session).new_page()
+        other_feed.start()
+        with _opening(program, port, session) as opened:
+            few = [*_topology(log, opened(), chassis.pk, FEW, seconds)]
+            page = opened()
             own = _watch(log, page, address, feed, seconds)
             page.context.close()
-            if not UPLOT.is_dir():
-                return _figures(own, None)
-            page = open_context(browser, f"http://127.0.0.1:{port}", session).new_page()
-            page.route(PAINTER, lambda route: route.fulfill(path=UPLOT_PAINTER, content_type="text/javascript"))
-            page.route(
-                "**/node_modules/**",
-                lambda route: route.fulfill(path=UPLOT / route.request.url.partition("/node_modules/uplot/")[2]),
-            )
-            return _figures(own, _watch(log, page, address, feed, min(seconds, UPLOT_SECONDS)))
+            uplot = None
+            if UPLOT.is_dir():
+                page = opened()
+                page.route(PAINTER, lambda route: route.fulfill(path=UPLOT_PAINTER, content_type="text/javascript"))
+                page.route(
+                    "**/node_modules/**",
+                    lambda route: route.fulfill(path=UPLOT / route.request.url.partition("/node_modules/uplot/")[2]),
+                )
+                uplot = _watch(log, page, address, feed, min(seconds, UPLOT_SECONDS))
+        for number in range(FEW + 1, MANY + 1):
+            create_chassis(f"perf-{number}")
+        with _opening(program, port, session) as opened:
+            return [*_figures(own, uplot), *few, *_topology(log, opened(), chassis.pk, MANY, seconds)]
     finally:
         feed.over.set()
+        other_feed.over.set()
         terminate_all([child])
+
+
+@contextmanager
+def _opening(program: str, port: int, session: str) -> Iterator[Callable[[], Page]]:
+    """Run Chromium, and yield what opens a page; the database cannot be used meanwhile, since Playwright has a loop."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=list(CHROMIUM_OPTIONS))
+        yield lambda: open_context(browser, f"http://127.0.0.1:{port}", session).new_page()
 
 
 def chromium_program() -> str:
@@ -129,6 +150,36 @@ def chromium_program() -> str:
     if program is None:
         raise CannotMeasureError("Chromium is not installed: apt-get install chromium-headless-shell")
     return program
+
+
+def _attach(chassis: Chassis) -> None:
+    """Give each drawer two hosts, and half of its devices to each."""
+    for drawer in Drawer.objects.filter(chassis=chassis).order_by("pk"):
+        devices = Device.objects.filter(slot__drawer=drawer).order_by("pk")
+        for number in (1, 2):
+            label = f"{drawer.pk}-{number}"
+            port = Port.objects.create(chassis=chassis, uri=f"/port{label}", name=f"H{number}", width=16)
+            host = Host.objects.create(identity=f"host-{label}", name=f"host-{label}")
+            host_port = HostPort.objects.create(
+                chassis=chassis, drawer=drawer, uri=f"/zone{label}", label=f"H{number}", number=number, host=host,
+                port=port,
+            )  # fmt: skip
+            half = [one.pk for one in devices[number - 1 :: 2]]
+            Device.objects.filter(pk__in=half).update(host_port=host_port)
+
+
+def _topology(log: Callable[[str], None], page: Page, shown: int, chassis: int, seconds: float) -> Iterator[PerfFigure]:
+    """Yield what the topology of the chassis `shown` (id), live, and the map of all cost the main thread."""
+    page.goto(f"/fabric/?chassis={shown}")
+    page.locator(f".fleet li:nth-child({chassis})").wait_for()
+    page.locator("[data-reading]:not(:empty)").first.wait_for()
+    seconds = min(seconds, MAP_SECONDS)
+    log(f"a topology and the map of {chassis}, for {seconds:.0f} s")
+    spent = main_thread_times(page, until=time.monotonic() + seconds)
+    page.context.close()
+    what = f"topology and map of {chassis} chassis live: main thread a second"
+    yield PerfFigure(f"{what}, median", statistics.median(spent), "ms", most=MAX_TOPOLOGY_MS[chassis])
+    yield PerfFigure(f"{what}, 95 of 100", percentile_95(spent), "ms")
 
 
 def _address(chassis: Chassis) -> str:
