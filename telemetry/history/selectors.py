@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from django.utils.translation import gettext
@@ -32,7 +32,6 @@ NOT_ANSWERING: Final = gettext_noop("The chassis was not read.")
 NOT_MEASURED: Final = gettext_noop("There are no such readings in this range.")
 
 Floats = NDArray[np.float64]
-Values = NDArray[np.floating[Any]]
 Columns = tuple[Floats, Floats, Floats]  # mean, low, high
 SeriesByOwner = dict[tuple[str, int, str], list[SeriesEntry]]
 
@@ -59,7 +58,7 @@ class SeriesPart:
         reset_at = math.inf if baseline.now.get(name, 0) else baseline.until
         return cls(member.chassis, key, member.spans, member.since, float(baseline.counts.get(name, 0)), reset_at)
 
-    def visible(self, columns: Iterable[Values], at: Floats, step: float = 0.0) -> list[Values]:
+    def visible(self, columns: Iterable[Floats], at: Floats, step: float = 0.0) -> list[Floats]:
         """Return columns less the baseline; NaN for buckets (of `step` s; 0: for readings) in which it does not count.
 
         A member that joined or left within a bucket counts as at its end, so that no member counts twice. A bucket that
@@ -312,15 +311,14 @@ def _extracts(
 
 
 def _with_values(line: HistoryLine, columns: Mapping[tuple[int, str], Columns], at: Floats, step: float) -> HistoryLine:
-    rows: tuple[list[Values], list[Values], list[Values]] = ([], [], [])
-    for part in line.parts:
-        found = columns.get((part.chassis, part.key))
-        if found is None:
-            continue
-        for column, values in zip(rows, part.visible(found, at, step), strict=True):
-            column.append(values)
-    if not rows[0]:
+    found = [
+        part.visible(columns[name], at, step) for part in line.parts if (name := (part.chassis, part.key)) in columns
+    ]
+    if not found:
         nothing = np.full(len(at), math.nan)
-        rows = ([nothing], [nothing], [nothing])
-    mean, low, high = (combine_rows(line.combine, column) for column in rows)
+        return replace(line, mean=nothing, low=nothing, high=nothing)
+    if len(found) == 1:
+        mean, low, high = found[0]
+    else:
+        mean, low, high = (combine_rows(line.combine, column) for column in zip(*found, strict=True))
     return replace(line, mean=mean, low=low, high=high)

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from django.db import models
@@ -136,20 +136,19 @@ class Buckets:
             return self
         place = (self.at - origin) // step
         begins = np.flatnonzero(np.diff(place, prepend=place[0] - 1))
-        # Series without holes, which most are, take half the time.
         present = ~np.isnan(self.total)
-        full: NDArray[np.bool_] = np.logical_and.reduce(present, axis=1)
+        holed = np.flatnonzero(~np.logical_and.reduce(present, axis=1))
         count = _reduce(np.add, self.count, begins)
-        total = _reduce(np.add, self.total, begins)
-        low = _reduce(np.minimum, self.low, begins) if band else total
-        high = _reduce(np.maximum, self.high, begins) if band else total
-        holed = np.flatnonzero(~full)
+        total = _reduce(np.add, np.where(present, self.total, 0.0) if len(holed) else self.total, begins)
         if len(holed):
-            total[holed] = np.add.reduceat(np.where(present[holed], self.total[holed], 0.0), begins, axis=1)
-            total[holed] = np.where(np.logical_or.reduceat(present[holed], begins, axis=1), total[holed], np.nan)
-            if band:
-                low[holed] = np.fmin.reduceat(self.low[holed], begins, axis=1)
-                high[holed] = np.fmax.reduceat(self.high[holed], begins, axis=1)
+            total[~_reduce(np.logical_or, present, begins)] = np.nan
+        if not band:
+            return type(self)(place[begins] * step + origin, total, total, total, count)
+        # Series without holes, which most are, take half the time.
+        low, high = _reduce(np.minimum, self.low, begins), _reduce(np.maximum, self.high, begins)
+        if len(holed):
+            low[holed] = _reduce(np.fmin, self.low[holed], begins)
+            high[holed] = _reduce(np.fmax, self.high[holed], begins)
         return type(self)(place[begins] * step + origin, low, high, total, count)
 
     def between(self, since: int, until: int) -> Self:
@@ -202,12 +201,12 @@ class Buckets:
         return self._changed(self.at[rows], lambda values, _: values[:, rows])
 
 
-def _reduce(operation: np.ufunc, values: Values, begins: NDArray[np.intp]) -> Values:
+def _reduce(operation: np.ufunc, values: NDArray[Any], begins: NDArray[np.intp]) -> NDArray[Any]:
     """Return what `operation.reduceat` does along the rows, in less time where all groups are equally long."""
     each, rest = divmod(values.shape[1], len(begins))
     if rest or each > MAX_STRIDES or (np.diff(begins) != each).any():
-        found: Values = operation.reduceat(values, begins, axis=1)
-        return found
+        reduced: NDArray[Any] = operation.reduceat(values, begins, axis=1)
+        return reduced
     found = values[:, ::each].copy()
     for number in range(1, each):
         operation(found, values[:, number::each], out=found)
