@@ -229,7 +229,7 @@ class _IntegerColumns:
         used = int(np.bitwise_or.reduce(packing))
         at, size, wanted = 18 * columns, -(-rows // 8), len(selected)
         holes, holed = None, packing & HOLES > 0 if used & HOLES else None
-        following, among, factors = NOTHING, NOTHING, FACTORS[:0]
+        following, among, factors = NOTHING, NOTHING, np.empty(0)
         bits = raw[at:] if holed is None else raw[at : at + size * int(holed.sum())]
         at += 0 if holed is None else len(bits)
         if used & REFERENCE:
