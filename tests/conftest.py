@@ -59,18 +59,19 @@ CPU_SECONDS = Path(__file__).with_name("cpu_seconds.json")
 # Folders whose tests share one running site: one process runs all of them.
 TOGETHER = ("tests/browser/", "tests/stage/")
 # PyTorch takes all of a machine. Behind the files that take more than this (CPU seconds) it does not meet the stage,
-# where it would be judged how often a site reads its chassis. One process runs all of these, too: it loads PyTorch
-# once, and once more for what forks their runs.
+# where it would be judged how often a site reads its chassis.
 PYTORCH = "tests/trainer/"
 PYTORCH_AFTER = 10.0
+# Folders of which one process runs all tests, since each would make anew what they share: PyTorch and what forks their
+# runs, and the fit of the model without each of its figures (seven CPU seconds).
+SHARING = (*TOGETHER, PYTORCH, "tests/benchmarks/model/")
 
 
 class FilesAndSites(LoadFileScheduling):  # type: ignore[misc]  # no types in the library
-    """Gives a process whole files, and all files of a folder that shares a site or PyTorch."""
+    """Gives a process whole files, and all files of a folder that shares something."""
 
     def _split_scope(self, nodeid: str) -> str:
-        shared = (folder for folder in (*TOGETHER, PYTORCH) if nodeid.startswith(folder))
-        return next(shared, super()._split_scope(nodeid))
+        return next((folder for folder in SHARING if nodeid.startswith(folder)), super()._split_scope(nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndSites:
