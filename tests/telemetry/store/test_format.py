@@ -137,7 +137,8 @@ def moving_together(rows: int) -> Values:
     """Return two counters, one that grows 0.37 times as much as the first, and one that grows by itself."""
     random = np.random.default_rng(rows)
     steps = random.uniform(1e9, 1e10, (2, rows))
-    return np.floor(np.cumsum([steps[0], 0.37 * steps[0], steps[1]], axis=1))
+    grown: Values = np.floor(np.cumsum([steps[0], 0.37 * steps[0], steps[1]], axis=1))
+    return grown
 
 
 def test_a_column_that_moves_as_another_does_takes_a_fraction_and_is_read_alone() -> None:
