@@ -51,8 +51,8 @@ POLLER_REQUESTS = 2  # a reading, and one request of the inventory
 SHARED_REQUESTS = MAX_CONNECTIONS - POLLER_REQUESTS
 SLOT_PAUSE = 0.05  # s between looks for a free one
 MAX_SLOT_WAIT = 60.0
-NEXT_REQUEST = 0.01  # s in which the next request of an operation follows, if at once
-LONGEST_KEEP = 2.0  # s; then others get their turn, who look for one each SLOT_PAUSE
+NEXT_REQUEST = 0.03  # s in which the next request of an operation follows, a look at a link included
+LONGEST_KEEP = 1.0  # s; then others get their turn, who look for one each SLOT_PAUSE
 UNCOUNTED_SECONDS = 60.0  # after Redis did not answer
 SLOT_MARGIN = 5.0  # s beyond the timeout of a request, for its process to say that it has ended
 
