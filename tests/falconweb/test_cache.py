@@ -59,3 +59,11 @@ def test_values_and_counts_come_back_as_they_were() -> None:
         assert cache.get(KEY, "absent") == value
     cache.set(KEY, 41)
     assert cache.incr(KEY) == 42
+
+
+def test_a_count_ends_so_long_after_the_first(client: redis.Redis) -> None:
+    cache.delete(KEY)
+    assert [cache.count(KEY, 60) for _ in range(3)] == [1, 2, 3]  # type: ignore[attr-defined]  # of this cache
+    client.expire(cache.make_key(KEY), 30)
+    assert cache.count(KEY, 60) == 4  # type: ignore[attr-defined]
+    assert client.ttl(cache.make_key(KEY)) in range(1, 31)

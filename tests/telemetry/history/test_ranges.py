@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from core.errors import Invalid
 from fabric.inventory.rules import CounterBaseline
-from telemetry.history.encoding import number_text, round_significant
+from telemetry.history.encoding import json_numbers, number_text, round_significant
 from telemetry.history.rules import DAY, HOUR, combine_rows, iso_utc, named_range, parse_time, range_between, step_label
 from telemetry.history.selectors import SeriesPart
 from telemetry.history.subjects import SubjectMember
@@ -139,3 +139,9 @@ def test_a_reset_that_left_a_counter_alone_changes_nothing_of_what_is_its_tenant
     # The other one was set back to nothing.
     (visible,) = SeriesPart.of(member, "port/5/errors/BadTLP").visible([np.array([51.0, 1.0])], at)
     assert visible.tolist() == [1.0, 1.0]
+
+
+def test_rows_of_integers_have_no_fractions_in_json() -> None:
+    rows = json_numbers(np.array([[3.0, np.nan, -2.0], [3.5, np.nan, 2.0], [1e300, 1.0, 2.0]]))
+    assert rows == [[3, None, -2], [3.5, None, 2.0], [1e300, 1.0, 2.0]]
+    assert [[type(one) for one in row if one is not None] for row in rows] == [[int] * 2, [float] * 2, [float] * 3]
