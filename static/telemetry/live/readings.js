@@ -1,8 +1,8 @@
 // Values derived from readings. A frame is { chassis, at (s), series, value(key): NaN where it has none }.
 const STALE_SECONDS = 3; // maximum age of a value of another chassis
 
-/** The load of a link in one direction ('rx', 'tx') as a share of its capacity, a function of a frame; NaN where one of
- * both is unknown. */
+/** The load of a link in one direction ('rx', 'tx') as a share of its capacity, a function of a frame; NaN where one
+ * of the two is unknown. */
 export function linkLoad(port, direction) {
   const traffic = `port/${port}/${direction}_bytes_per_second`;
   const speed = `port/${port}/link_speed_gbps`;
