@@ -20,8 +20,9 @@ PRESENCE_SECONDS = 2.0  # between two checks that a training device is still att
 RETRAIN_SECONDS = 5.0  # a link that is up may still train to its full width and speed
 # States of an endpoint, or block, behind which no device is.
 ABSENT_STATES = frozenset({"Absent", "Disabled", "UnavailableOffline"})
-# Between two reads of a training link as long as the read took, within these bounds, so that a slow BMC is asked for at
-# most half of its time. On average half of the pause is the delay of the result.
+# Between two reads of a training link as long as the read took, so that a slow BMC is asked for at most half of its
+# time, or, up to the first of these bounds, as long as was waited: a short training is noticed early. On average half
+# of the pause is the delay of the result.
 MIN_LINK_PAUSE, MAX_LINK_PAUSE = 0.02, 0.1
 
 
@@ -37,9 +38,9 @@ async def wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) -
     port = device.slot.port if device.slot is not None else None
     if port is None:
         return gettext_noop("The chassis shows no port for this slot, so the link was not checked."), False
-    end = time.monotonic() + LINK_SECONDS
+    began = time.monotonic()
+    end, check_at = began + LINK_SECONDS, began + PRESENCE_SECONDS
     up_since = None
-    check_at = time.monotonic() + PRESENCE_SECONDS
     while True:
         asked_at = time.monotonic()
         link = await claim.retry(partial(read_link, bmc, port.uri))
@@ -64,7 +65,7 @@ async def wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) -
                     f"Attached, but below what device and slot can do. {describe_link(link)} "
                     "Detach and attach it again to retrain the link."
                 )
-        await _pause_between_reads(claim, asked_at)
+        await _pause_between_reads(claim, began, asked_at)
 
 
 async def _unknown_link(bmc: BmcClient, device: Device, port: Port) -> str:
@@ -79,20 +80,24 @@ async def _unknown_link(bmc: BmcClient, device: Device, port: Port) -> str:
 
 async def wait_for_configured_link(claim: OperationClaim, bmc: BmcClient, port: Port) -> str:
     """Wait while the link of a configured port trains; an unused one stays down."""
-    end = time.monotonic() + LINK_SECONDS
+    began = time.monotonic()
     while True:
         asked_at = time.monotonic()
         link = await claim.retry(partial(read_link, bmc, port.uri))
         if link.status == "LinkUp":
             return describe_link(link)
-        if link.status not in {"Training", "Starting"} or time.monotonic() > end:
+        if link.status not in {"Training", "Starting"} or time.monotonic() > began + LINK_SECONDS:
             return f"The link is '{link.status or 'unknown'}': nothing that is attached uses it."
-        await _pause_between_reads(claim, asked_at)
+        await _pause_between_reads(claim, began, asked_at)
 
 
-async def _pause_between_reads(claim: OperationClaim, asked_at: float) -> None:
-    """Wait before a link is read again that was asked for then, in monotonic seconds; raises where cancelled."""
-    await asyncio.sleep(min(max(time.monotonic() - asked_at, MIN_LINK_PAUSE), MAX_LINK_PAUSE))
+async def _pause_between_reads(claim: OperationClaim, began: float, asked_at: float) -> None:
+    """Wait before a link is read again; the wait began and it was asked for then, in s of the monotonic clock.
+
+    Raises where the operation is cancelled.
+    """
+    now = time.monotonic()
+    await asyncio.sleep(min(max(now - asked_at, min(now - began, MIN_LINK_PAUSE)), MAX_LINK_PAUSE))
     await claim.check_cancelled()
 
 
