@@ -41,8 +41,8 @@ RECORDED = 3600  # s
 FLEETS = {1: 540, 30: 60, 1000: 16}
 LATE_SECONDS = 420  # by then the last window of each chassis is due
 JITTER = (0.005, 0.080)  # s; the largest delay of a response
-MIN_PER_CORE = 5e6
-MAX_BYTES = 1.3
+MIN_PER_CORE = 20e6
+MAX_BYTES, MAX_RAW_BYTES = 0.6, 0.45
 MAX_QUEUED = 400  # chunks; beyond that the replay waits for the writer, as real time would
 PEER_SECONDS = 3600
 
@@ -82,7 +82,7 @@ def _figures(what: str, spent: StorageCost, peers: Mapping[str, StorageCost | No
         figure = f"on disk, all tiers, {what}"
         sizes.append(PerfFigure(figure, size, "B a sample", beside=beside, beside_value=its_size, most=MAX_BYTES))
     raw = spent.raw / spent.samples
-    return [*rates, *sizes, PerfFigure(f"on disk, raw readings alone, {what}", raw, "B a sample", most=MAX_BYTES)]
+    return [*rates, *sizes, PerfFigure(f"on disk, raw readings alone, {what}", raw, "B a sample", most=MAX_RAW_BYTES)]
 
 
 def _replay(recording: Recording, count: int, minutes: int) -> StorageCost:

@@ -49,7 +49,7 @@ CHASSIS = 8
 ROUNDS = 9
 POLLS = 50  # per chassis and round
 HOLDER = "perf"
-MAX_RATIO = 3.0
+MAX_RATIO = 1.5
 SHORT = {"ROUNDS": 5, "POLLS": 25, "FLEET_CHASSIS": 0}
 
 Poll = Callable[[], Awaitable[None]]
