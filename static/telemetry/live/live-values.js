@@ -13,6 +13,7 @@ import { busierLoad, linkLoad, loadStep } from "./readings.js";
 
 const METER_WIDTH = 116; // of the box less its margins, see picture.html
 const LABEL_EVERY = 5; // s between changes of an accessible name: more would flood a screen reader
+const labelledAt = new WeakMap(); // node -> s, the time of the frame whose load is in its accessible name
 const title = document.title;
 const icon = document.querySelector("link[rel=icon]");
 const icons = icon
@@ -61,14 +62,13 @@ function loadView(link) {
 function linkView(node, section) {
   const load = busierLoad(node.dataset.link);
   const place = node.querySelector("[data-load-words]");
-  let labelledAt = 0;
   return (frame) => {
     const now = load(frame);
     setText(place, Number.isFinite(now) ? _("link {load}", { load: formatPercent(now) }) : "");
-    // A screen reader may read each change of the focused element's name.
-    if (frame.at < labelledAt + LABEL_EVERY || node === document.activeElement) return;
+    // A screen reader may read each change of the focused element's name. The site's clock may be set back.
+    if (Math.abs(frame.at - labelledAt.get(node)) < LABEL_EVERY || node === document.activeElement) return;
     if (section.classList.contains("stale")) return;
-    labelledAt = frame.at;
+    labelledAt.set(node, frame.at);
     labelLoad(node, now);
   };
 }
