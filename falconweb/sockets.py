@@ -43,10 +43,11 @@ class PingWheel:
         return turn
 
     def _turn(self, pause: float) -> None:
+        # First of all: the error of one socket ends no pings of others.
+        self._timer = self._loop.call_later(pause, self._turn, pause) if any(self._turns) else None
+        self._next = (self._next + 1) % TURNS
         for socket in list(self._turns[self._next]):
             socket.ping()
-        self._next = (self._next + 1) % TURNS
-        self._timer = self._loop.call_later(pause, self._turn, pause) if any(self._turns) else None
 
 
 _wheels: dict[asyncio.AbstractEventLoop, PingWheel] = {}
