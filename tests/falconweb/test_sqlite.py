@@ -271,12 +271,13 @@ def test_what_a_request_left_open_is_nothing_to_the_next() -> None:
     assert of_another_thread(names) == (first, {"early", "late"})
 
 
-def test_a_file_that_was_replaced_is_opened_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("alias", ["default", "readings"])
+def test_a_file_that_was_replaced_is_opened_anew(tmp_path: Path, alias: str) -> None:
     path = tmp_path / "site.sqlite3"
-    settings = {**connections.settings["default"], "NAME": str(path)}
+    settings = {**connections.settings[alias], "NAME": str(path)}
 
     def table(name: str = "") -> set[str]:
-        one = base.DatabaseWrapper(settings, "replaced")
+        one = type(connections[alias])(settings, "replaced")
         with closing(one), one.cursor() as cursor:
             if name:
                 cursor.execute(f"CREATE TABLE {name} (id)")
