@@ -12,7 +12,7 @@ from django.core.signals import request_finished
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
-from pytest_django.fixtures import SettingsWrapper
+from pytest_django import SettingsWrapper
 
 from falconweb.request_handler import ThreadHandler
 
