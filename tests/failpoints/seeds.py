@@ -12,7 +12,7 @@ import logging
 import random
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -33,7 +33,7 @@ from core import claims, threads
 from core.claims import LOOK_SECONDS, ClaimWatcher
 from core.errors import Conflict, FalconWebError
 from core.failpoints import Failpoint, set_failpoint_handler
-from fabric.bmc import client
+from fabric.bmc import client, sign_in
 from fabric.bmc.errors import TimedOut, Unreachable
 from fabric.bmc.transport import RawResponse, Transport
 from fabric.execution.claims import OperationClaim
@@ -183,6 +183,8 @@ def transport_of(course: Course) -> type[Transport]:
             timeout: float | None = None,
         ) -> RawResponse:  # fmt: skip
             url, process = self.locate(uri), PROCESS.get()
+            if process is not None and process.is_dead:
+                raise ProcessDied  # on the way out of what it was at
             name = process.name if process else ""
             is_struck = course.strikes(1.0 if method == "GET" else 10.0)
             what = course.chance.choice(["refused", "lost", "lost", "slow"]) if is_struck else ""
@@ -233,6 +235,7 @@ def surroundings(course: Course) -> Iterator[None]:
         # Of what the workers here do; a query for each of the others would take most of the time.
         patch.setattr(claims, "WATCHED", [one for one in claims.WATCHED if one.rows().model is Operation])
         patch.setattr(client, "Transport", transport_of(course))
+        patch.setattr(sign_in, "_left_sessions", defaultdict(list))  # those of the course before are of another chassis
         patch.setattr(threads, "close_old_connections", lambda: None)  # all of it is in the test's transaction
         patch.setattr(logging.root.manager, "disable", logging.CRITICAL)  # the trace has it
         set_failpoint_handler(course.at_failpoint)

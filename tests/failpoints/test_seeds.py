@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from accounts.models import User
+from fabric.bmc import sign_in
 from fabric.inventory.models import Chassis
 from fabric.operations.models import Operation
 from tests.failpoints import seeds
@@ -64,7 +65,10 @@ def test_what_a_process_has_to_do_while_it_hangs_it_does_later_in_order() -> Non
 
 
 def test_a_seed_does_the_same_each_time(rows: None) -> None:
-    first, again, other = run_seed(3), run_seed(3), run_seed(4)
+    first = run_seed(3)
+    # As a course leaves it that ends while an answer is lost.
+    sign_in._left_sessions[Chassis.objects.get().address()].append(("/redfish/v1/SessionService/Sessions/s1", "token"))
+    again, other = run_seed(3), run_seed(4)
     assert first.changes, "something happened"
     assert first.trace == again.trace != other.trace
 
