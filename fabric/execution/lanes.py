@@ -28,6 +28,8 @@ from fabric.inventory.models import Chassis
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 30.0  # a person who attaches one device after the other asks again within
+MOST_KEPT = 8  # each has a connection to the database, of which a server allows some hundred to all processes
+CLOSE_SECONDS = 1.0  # that the end of a process waits for BMCs, beside all else that it ends
 STORED_SETTLE_STEP = 0.01  # s; pages show tenths
 
 
@@ -37,8 +39,8 @@ class OperationLane:
     def __init__(self) -> None:
         self.claim: OperationClaim | None = None  # of the operation that is carried out
         self._bmc: BmcClient | None = None  # signed in, of the operation before
-        # Its address, its password as it is stored, which a client compares before it signs in, and its timeout.
-        self._made_for: tuple[BmcAddress, str, float] | None = None
+        # Its address, and its password as it is stored, which a client compares before it signs in.
+        self._made_for: tuple[BmcAddress, str] | None = None
         self._thread = ThreadPoolExecutor(1, "database")
         self._runner = asyncio.Runner()
 
@@ -83,11 +85,11 @@ class OperationLane:
 
     @asynccontextmanager
     async def bmc(self, chassis: Chassis, timeout: float = REQUEST_SECONDS) -> AsyncIterator[BmcClient]:
-        """Yield a client of a chassis, that of the operation before where it is of the same BMC and its timeout.
+        """Yield a client of a chassis, that of the operation before where it is of the same BMC.
 
-        After an error it is not used again: what it knows of the BMC may be wrong.
+        It is not used again after an error, when what it knows of the BMC may be wrong, nor with another timeout.
         """
-        made_for = (chassis.address(), chassis.password_encrypted, timeout)
+        made_for = (chassis.address(), chassis.password_encrypted)
         if self._made_for != made_for:
             await self.sign_out()
         bmc, self._bmc = self._bmc, None
@@ -97,7 +99,8 @@ class OperationLane:
         await bmc.start()
         try:
             yield bmc
-            self._bmc, self._made_for = bmc, made_for
+            if timeout == REQUEST_SECONDS:
+                self._bmc, self._made_for = bmc, made_for
         finally:
             if self._bmc is None:
                 await bmc.close()
@@ -124,19 +127,23 @@ class WarmLanes:
         self._guard = threading.Condition()
         self._kept: dict[int, tuple[OperationLane, float]] = {}  # by chassis, each with the end of its time
         self._is_open = False
+        self._tending: threading.Thread | None = None
 
     def open(self) -> None:
         """Keep lanes from now on."""
         with self._guard:
             if not self._is_open:
                 self._is_open = True
-                threading.Thread(target=self._tend, name="lanes", daemon=True).start()
+                self._tending = threading.Thread(target=self._tend, name="lanes", daemon=True)
+                self._tending.start()
 
     def close(self) -> None:
-        """Keep no lanes any more, and have those that are kept closed."""
+        """Keep no lanes any more, and have those that are kept closed, within CLOSE_SECONDS where their BMCs answer."""
         with self._guard:
             self._is_open = False
             self._guard.notify_all()
+        if self._tending is not None:
+            self._tending.join(CLOSE_SECONDS)
 
     @contextmanager
     def lane(self, chassis: int) -> Iterator[OperationLane]:
@@ -157,7 +164,7 @@ class WarmLanes:
 
     def _keep(self, chassis: int, lane: OperationLane) -> bool:
         with self._guard:
-            is_free = self._is_open and chassis not in self._kept
+            is_free = self._is_open and chassis not in self._kept and len(self._kept) < MOST_KEPT
             if is_free:
                 self._kept[chassis] = (lane, time.monotonic() + IDLE_SECONDS)
                 self._guard.notify_all()

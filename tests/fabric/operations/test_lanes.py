@@ -29,7 +29,7 @@ def lanes(chassis: Chassis) -> Iterator[WarmLanes]:
     opened.open()
     yield opened
     opened.close()
-    wait_for(lambda: all(thread.name != "lanes" for thread in threading.enumerate()))
+    assert all(thread.name != "lanes" for thread in threading.enumerate())
 
 
 def sessions(simulator: SimulatorProcess) -> Counter[str]:
@@ -83,3 +83,16 @@ def test_a_session_that_nobody_needs_any_more_ends(
     wait_for(lambda: sessions(simulator) - before == Counter(POST=1, DELETE=1))
     assert attach(lanes, administrator, "H2").state == "done", "the next one begins another"
     assert (sessions(simulator) - before)["POST"] == 2
+
+
+def test_a_session_for_which_there_is_no_use_or_no_place_ends_with_its_operation(
+    lanes: WarmLanes, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulator.fault("server_error", method="PATCH", path="Zones/hostport1_H3", status=400)
+    before = sessions(simulator)
+    assert attach(lanes, administrator, "H3").state == "failed"
+    asked = sessions(simulator) - before
+    assert asked["POST"] == asked["DELETE"] == 2, "that of the read-back ends, too"
+    monkeypatch.setattr(lanes_module, "MOST_KEPT", 0)
+    assert attach(lanes, administrator, "H2").state == "done"
+    assert sessions(simulator) - before == Counter(POST=3, DELETE=3)
