@@ -69,13 +69,13 @@ class RecentZones:
         self._until = 0.0  # by the monotonic clock
         self._read_at: datetime | None = None
 
-    def keep(self, found: dict[str, HeldZone]) -> None:
-        """Keep what was read just now."""
-        self._found, self._until, self._read_at = found, time.monotonic() + RECENT_SECONDS, timezone.now()
+    def keep(self, found: dict[str, HeldZone], read_at: datetime) -> None:
+        """Keep what was read just now, by a read that began at `read_at`."""
+        self._found, self._until, self._read_at = found, time.monotonic() + RECENT_SECONDS, read_at
 
     @property
     def read_at(self) -> datetime | None:
-        """When they were read, None where nothing recent is kept."""
+        """When the read of them began, None where nothing recent is kept."""
         return self._read_at if self._found is not None and time.monotonic() < self._until else None
 
     def take(self) -> dict[str, HeldZone] | None:
@@ -202,7 +202,9 @@ class OperationClaim:
                 held: bool = await run_in_thread(self._write, values)
             except DATABASE_UNAVAILABLE:
                 if is_late:
-                    self.save_late(**(late | self._late_values))
+                    # The operation has these values, or later ones already: it may end at this moment.
+                    self._late_values = late | self._late_values
+                    self._unstored.set()
                 raise
             return held
 
@@ -336,7 +338,9 @@ class OperationClaim:
         A worker may have hung since its last renewal. After a read, and before a write that depends on it: what is late
         is saved by then.
         """
-        if not await (self._store() if self._unstored.is_set() else run_in_thread(self.held().exists)):
+        # What is being stored at this moment may fail.
+        is_late = self._unstored.is_set() or self._storing.locked()
+        if not await (self._store() if is_late else run_in_thread(self.held().exists)):
             self.lost = True
             raise asyncio.CancelledError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import transaction
+from django.utils import timezone
 
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.services import audit_record, target_of
@@ -22,8 +23,9 @@ def operation_dialect(operation: Operation) -> Dialect:
 
 async def zones_of(claim: OperationClaim, bmc: BmcClient, member: str) -> list[str]:
     """Return the zones of the device on the BMC: several where somebody else attached it, too, and the BMC let them."""
-    found = await read_zones(bmc, await claim.zone_uris(), operation_dialect(claim.operation))
-    claim.zones.keep(found)
+    zones, read_at = await claim.zone_uris(), timezone.now()
+    found = await read_zones(bmc, zones, operation_dialect(claim.operation))
+    claim.zones.keep(found, read_at)
     return [uri for uri, zone in found.items() if member in zone.members]
 
 

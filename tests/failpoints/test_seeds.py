@@ -8,16 +8,23 @@ import sys
 import time
 from contextvars import copy_context
 from random import Random
+from typing import Any
 
 import pytest
+from django.db import OperationalError
+from django.utils import timezone
 
 from accounts.models import User
 from fabric.bmc import sign_in
+from fabric.execution.claims import OperationClaim
+from fabric.execution.lanes import OperationLane
+from fabric.execution.membership import zones_of
 from fabric.inventory.models import Chassis
 from fabric.operations.models import Operation
+from fabric.signals import operation_progressed
 from tests.failpoints import seeds
 from tests.failpoints.loop import PROCESS, Process, SeededLoop
-from tests.failpoints.seeds import SeedFailed, run_seed
+from tests.failpoints.seeds import Course, SeedFailed, ask_once, falcon, run_seed, surroundings
 from tests.repro import SEED
 
 pytestmark = [
@@ -71,6 +78,56 @@ def test_a_seed_does_the_same_each_time(rows: None) -> None:
     again, other = run_seed(3), run_seed(4)
     assert first.changes, "something happened"
     assert first.trace == again.trace != other.trace
+
+
+def claim_of(person: User) -> OperationClaim:
+    """Return the claim on a new operation."""
+    claim = OperationClaim.take(str(ask_once(person, 1, "H3").pk), "worker")
+    assert claim is not None
+    return claim
+
+
+def test_what_is_not_stored_for_once_is_stored_before_the_next_write_and_changes_no_end(
+    rows: None, administrator: User
+) -> None:
+    claim, loop, stored = claim_of(administrator), SeededLoop(Random(1)), list[str]()  # noqa: S311 - chance
+
+    def hear(**_: Any) -> None:
+        stored.append(Operation.objects.get().state)
+        if len(stored) == 1:
+            claim.operation.state = Operation.State.DONE
+            raise OperationalError("the database is gone")
+
+    async def write() -> list[Any]:
+        claim.save_late(state=Operation.State.VERIFYING)
+        return await asyncio.gather(claim._store(), claim.check_held(), return_exceptions=True)
+
+    operation_progressed.connect(hear)
+    try:
+        lost, held = loop.run_until_complete(write())
+    finally:
+        operation_progressed.disconnect(hear)
+        loop.close()
+    assert isinstance(lost, OperationalError)
+    assert held is None
+    assert stored == ["verifying"] * 2
+    assert claim.operation.state == Operation.State.DONE
+
+
+def test_zones_are_as_old_as_the_begin_of_their_read(rows: None, administrator: User) -> None:
+    course, claim = Course(1), claim_of(administrator)
+    course.rate = 0.0
+
+    async def read() -> None:
+        async with OperationLane().bmc(claim.operation.chassis) as bmc:
+            await bmc.service_root()
+            begun = timezone.now()
+            await zones_of(claim, bmc, "")
+        assert claim.zones.read_at == begun < timezone.now()
+
+    with surroundings(course):
+        course.falcon = falcon()
+        course.loop.run_until_complete(read())
 
 
 def test_a_dead_workers_operation_that_nobody_takes_over_is_found(rows: None, monkeypatch: pytest.MonkeyPatch) -> None:
