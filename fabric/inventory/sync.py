@@ -26,8 +26,8 @@ from fabric.signals import access_changed, device_replaced, inventory_changed, w
 
 logger = logging.getLogger(__name__)
 
-# Values that are read each second: they differ in every walk, and are no change of the inventory.
 NUL = rb"\u0000"  # in JSON
+# Values that are read each second: they differ in every walk, and are no change of the inventory.
 READING_KINDS = ("sensors", "fans", "port_metrics", "metrics")
 
 
