@@ -1,4 +1,4 @@
-"""Reads all columns of several chunks at once (see telemetry.store.format): a chunk alone has too few for the calls."""
+"""Reads all columns of chunks at once (see telemetry.store.format): a block alone has too few for the calls."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from telemetry.store.format import (
-    DIFFERENCES,
     HOLES,
+    MAX_VALUES,
     REFERENCE,
     WIDTH,
     ChunkReader,
@@ -21,21 +21,39 @@ from telemetry.store.format import (
     Places,
     SmallIntegers,
     Values,
+    add_predicted,
     decimal_places,
-    predicted,
+    sum_differences,
     to_floats,
 )
 
 
 def decode_all(readers: Sequence[ChunkReader]) -> tuple[Integers, Columns, list[Places]]:
-    """Return times, [kinds, rows], and columns of chunks with the same columns of one field, in the given order.
+    """Return times, [kinds, rows], and columns of chunks with the same columns, in the given order.
 
-    Of each chunk it returns the decimal places, too. Raises DamagedError.
+    Of each chunk it returns the decimal places, too. The fields of a column are columns side by side. Raises
+    DamagedError, also where the chunks are better read one by one.
     """
+    shapes = {(reader.kinds, reader.columns, reader.field_count) for reader in readers}
+    room = len(readers) * readers[0].stored * max(reader.rows for reader in readers)
+    if len(shapes) > 1 or room > MAX_VALUES:
+        raise DamagedError("Some chunks have other columns than others, or too many values to read them together.")
     try:
         return _decode_all(readers)
     except (ValueError, IndexError) as error:
         raise DamagedError(f"Some chunks cannot be read: {error}.") from error
+
+
+def decode_fields(reader: ChunkReader) -> tuple[Integers, list[tuple[Columns, Places]]]:
+    """Return the times of a chunk, and each field with all of its columns and their places; raises DamagedError."""
+    times, joined, (places,) = decode_all([reader])
+    found = []
+    for field in range(reader.field_count):
+        own = slice(field, None, reader.field_count)
+        mine = joined.moving % reader.field_count == field
+        moving = joined.moving[mine] // reader.field_count
+        found.append((Columns(joined.rows, joined.fixed[own], moving, joined.values[mine]), places[own]))
+    return times, found
 
 
 def _decode_all(readers: Sequence[ChunkReader]) -> tuple[Integers, Columns, list[Places]]:
@@ -64,10 +82,10 @@ def _decode_all(readers: Sequence[ChunkReader]) -> tuple[Integers, Columns, list
         at = 18 * count
         if holed[number]:
             size = -(-rows // 8)
-            bits.append((number, raw[at : at + size * holed[number]].reshape(-1, size)))
+            bits.append((number, raw[at : at + size * holed[number]].reshape(holed[number], size)))
             at += bits[-1][1].size
         if told := followed[number]:
-            others.append(ends[number] + raw[at : at + 2 * told].view("<u2"))
+            others.append(np.arange(ends[number], ends[number + 1])[raw[at : at + 2 * told].view("<u2")])
             factors.append(raw[at + 2 * told : at + 10 * told].view("<f8"))
             at += 10 * int(told)
         for begin, end, width in groups[number]:
@@ -82,11 +100,10 @@ def _decode_all(readers: Sequence[ChunkReader]) -> tuple[Integers, Columns, list
     whole = np.empty_like(numbers)
     whole[order] = numbers
     whole += least[moving][:, None]
-    _sum_steps(whole, packed, first[moving])
+    sum_differences(whole, packed, first[moving])
     if others:
-        other = np.searchsorted(moving, np.concatenate(others))
-        steps = predicted(np.diff(whole[other], axis=1), np.concatenate(factors))
-        whole[(packed & REFERENCE).nonzero()[0], 1:] += np.cumsum(steps, axis=1)
+        pairs = np.stack((moving[packed & REFERENCE > 0], np.concatenate(others)))
+        add_predicted(whole, packed, moving, pairs, np.concatenate(factors))
     values = to_floats(kinds[moving], whole)
     for number, packed_bits in bits:
         rows = blocks[number][2]
@@ -94,14 +111,6 @@ def _decode_all(readers: Sequence[ChunkReader]) -> tuple[Integers, Columns, list
         gone = np.unpackbits(packed_bits, axis=1, count=rows, bitorder="little").view(bool)
         values[which, :rows] = np.where(gone, np.nan, values[which, :rows])
     return _joined(readers, _DecodedColumns(kinds, least, moving, whole, values))
-
-
-def _sum_steps(whole: Integers, packed: SmallIntegers, first: Integers) -> None:
-    """Replace differences by what they are differences of."""
-    turns = (packed & DIFFERENCES).nonzero()[0]
-    steps = whole[turns]
-    steps[:, 0] = first[turns]
-    whole[turns] = np.cumsum(steps, axis=1)
 
 
 class _DecodedColumns(NamedTuple):
@@ -119,7 +128,7 @@ def _joined(readers: Sequence[ChunkReader], decoded: _DecodedColumns) -> tuple[I
     kinds, least, moving, whole, values = decoded
     rows = [reader.rows for reader in readers]
     count = len(kinds) // len(readers)
-    of_times = count - readers[0].columns
+    of_times = readers[0].kinds
     fixed = to_floats(kinds, least[:, None])[:, 0]
     fixed[moving] = values[:, 0]
     by_chunk = fixed.reshape(len(readers), count)

@@ -3,7 +3,7 @@
 All is little-endian. A chunk begins with a header, then come the sizes of its blocks, then the blocks:
 
     2s magic 'FW' · u8 version (2) · u8 fields · u32 CRC-32 of all that follows
-    u32 rows · u32 columns · u16 columns a block · u8 kinds of times · u8 reserved (0)
+    u32 rows, 1 or more · u32 columns · u16 columns a block · u8 kinds of times · u8 reserved (0)
     u32 size of each block: that of the times first, then ceil(columns / columns a block) of values
 
 A chunk has one or several fields, each with a value for every row and column: the readings themselves, or the minimum,
@@ -55,7 +55,8 @@ MAGIC, VERSION = b"FW", 2
 HEADER = struct.Struct("<2sBBI")
 SHAPE = struct.Struct("<IIHBB")
 BLOCK = 256  # columns; of rollups fewer, since each has four fields
-MAX_BLOCK_VALUES = 2**27  # a block that claims to have more is damaged
+MAX_VALUES = 2**27  # a chunk that claims to have more is damaged: one of a rollup has up to half as many
+MAX_COLUMN_BYTES = 29  # of a column besides its numbers and the bits of its holes, of which are fewer than rows
 BITS = 16  # higher kinds are bits of floats
 WIDTH, DIFFERENCES, HOLES, REFERENCE = 0x0F, 0x10, 0x20, 0x40
 EXACT_LIMIT = 2.0**53  # not every larger integer is a float
@@ -123,30 +124,42 @@ class Columns:
 class ChunkReader:
     """Reader of an encoded chunk: times and values are decoded on request. Raises DamagedError."""
 
+    rows: int
+    columns: int  # of each field
+    field_count: int
+    kinds: int  # of times
+
     def __init__(self, data: bytes | memoryview) -> None:
         self._decompressed: dict[int, SmallIntegers] = {}
         try:
-            magic, version, self._fields, check = HEADER.unpack_from(data)
+            magic, version, self.field_count, check = HEADER.unpack_from(data)
             body = memoryview(data)[HEADER.size :]
             if magic != MAGIC or not 1 <= version <= VERSION or zlib.crc32(body) != check:
                 raise DamagedError("it has changed since it was written")
-            self.rows, self.columns, self._width, kinds, _ = SHAPE.unpack_from(body)
+            self.rows, self.columns, self._width, self.kinds, _ = SHAPE.unpack_from(body)
             count = 1 + -(-self.columns // self._width)
+            values = self.rows * self.stored
+            if not (self.rows and self.kinds and self.field_count) or values > MAX_VALUES:
+                raise DamagedError("it claims a shape that none has")
             ends = SHAPE.size + 4 * count + np.cumsum(np.frombuffer(body, "<u4", count, SHAPE.size), dtype=np.int64)
             begins = [SHAPE.size + 4 * count, *ends[:-1].tolist()]
             self._blocks = [body[begin:end] for begin, end in zip(begins, ends.tolist(), strict=True)]
-            self._kinds = kinds
         except (struct.error, ValueError, ZeroDivisionError) as error:
             raise DamagedError(f"A chunk cannot be read: {error}.") from error
 
     @cached_property
     def times(self) -> Integers:
         """The times, i8[kinds, rows], ms; raises DamagedError."""
-        return self._block(0, self._kinds, np.arange(self._kinds)).numbers()
+        return self._block(0, np.arange(self.kinds)).numbers()
+
+    @property
+    def stored(self) -> int:
+        """How many columns are stored: those of times and of all fields."""
+        return self.kinds + self.columns * self.field_count
 
     def raw_blocks(self) -> list[tuple[SmallIntegers, int]]:
         """Return all blocks uncompressed, and how many columns each has, that of the times first."""
-        return [(self._raw(number), size) for number, size in enumerate([self._kinds, *self._block_sizes()])]
+        return [(self._raw(number), self._block_columns(number)) for number in range(len(self._blocks))]
 
     def fields(
         self, columns: Sequence[int] | NDArray[np.intp], numbers: Sequence[int] | None = None
@@ -156,8 +169,8 @@ class ChunkReader:
         `numbers` are those of the fields, all of them by default.
         """
         selected = np.asarray(columns, dtype=np.intp)
-        wanted = np.arange(self._fields) if numbers is None else np.asarray(numbers, dtype=np.intp)
-        if len(wanted) and wanted.max() >= self._fields:
+        wanted = np.arange(self.field_count) if numbers is None else np.asarray(numbers, dtype=np.intp)
+        if len(wanted) and wanted.max() >= self.field_count:
             raise IndexError("a chunk has no such field")
         found = np.empty((len(wanted), len(selected), self.rows))
         places = np.empty((len(wanted), len(selected)), dtype=np.int8)
@@ -165,38 +178,21 @@ class ChunkReader:
         for number in sorted(set(of_block.tolist())):
             first = number * self._width
             here = np.flatnonzero(of_block == number)
-            rows = ((selected[here] - first) * self._fields + wanted[:, None]).ravel()
-            block = self._block(number + 1, min(self._width, self.columns - first) * self._fields, rows)
+            rows = ((selected[here] - first) * self.field_count + wanted[:, None]).ravel()
+            block = self._block(number + 1, rows)
             found[:, here] = block.values().reshape(len(wanted), len(here), self.rows)
             places[:, here] = decimal_places(block.kinds).reshape(len(wanted), len(here))
         return list(zip(found, places, strict=True))
 
-    def tables(self) -> list[tuple[Columns, Places]]:
-        """Return each field with all of its columns, and their decimals, -1 for none; raises DamagedError."""
-        blocks = [self._block(number + 1, size, np.arange(size)) for number, size in enumerate(self._block_sizes())]
-        tables = [one.columns() for one in blocks]
-        places = np.concatenate([decimal_places(one.kinds) for one in blocks])
-        begins = np.cumsum([0, *self._block_sizes()])
-        fixed = np.concatenate([one.fixed for one in tables])
-        moving = np.concatenate([one.moving + begin for one, begin in zip(tables, begins, strict=False)])
-        values = np.concatenate([one.values for one in tables])
-        found = []
-        for field in range(self._fields):
-            own = moving % self._fields == field
-            columns = Columns(self.rows, fixed[field :: self._fields], moving[own] // self._fields, values[own])
-            found.append((columns, places[field :: self._fields]))
-        return found
+    def _block_columns(self, number: int) -> int:
+        """Return how many columns a block has, those of all fields."""
+        columns: int = min(self._width, self.columns - (number - 1) * self._width) * self.field_count
+        return columns if number else self.kinds
 
-    def _block_sizes(self) -> list[int]:
-        """Return how many columns each block has, those of all fields."""
-        begins = range(0, self.columns, self._width)
-        return [min(self._width, self.columns - begin) * self._fields for begin in begins]
-
-    def _block(self, number: int, columns: int, selected: NDArray[np.intp]) -> _IntegerColumns:
-        if columns * self.rows > MAX_BLOCK_VALUES:
-            raise DamagedError("A block claims to be larger than one may be.")
+    def _block(self, number: int, selected: NDArray[np.intp]) -> _IntegerColumns:
+        raw = self._raw(number)
         try:
-            return _IntegerColumns.of_block(self._raw(number), columns, self.rows, selected)
+            return _IntegerColumns.of_block(raw, self._block_columns(number), self.rows, selected)
         except (ValueError, IndexError) as error:
             raise DamagedError(f"A block cannot be read: {error}.") from error
 
@@ -204,7 +200,10 @@ class ChunkReader:
         """Return the bytes of a block."""
         if number not in self._decompressed:
             try:
-                self._decompressed[number] = np.frombuffer(_codec.decompress(self._blocks[number]), np.uint8)
+                block, most = self._blocks[number], self._block_columns(number) * (MAX_COLUMN_BYTES + 9 * self.rows)
+                if zstandard.frame_content_size(block) > most:  # it would take that room, whatever it has
+                    raise DamagedError("it claims to be larger than one may be")
+                self._decompressed[number] = np.frombuffer(_codec.decompress(block), np.uint8)
             except (ValueError, IndexError, zstandard.ZstdError) as error:
                 raise DamagedError(f"A block cannot be read: {error}.") from error
         return self._decompressed[number]
@@ -266,16 +265,10 @@ class _IntegerColumns:
         if at != len(raw):
             raise ValueError("its size does not fit")
         whole += least[moving][:, None]
-        turns = (packed & DIFFERENCES).nonzero()[0]
-        if len(turns):
-            steps = whole[turns]
-            steps[:, 0] = first[moving[turns]]
-            whole[turns] = steps.cumsum(axis=1)
+        sum_differences(whole, packed, first[moving])
         if len(following):
-            own, other = np.searchsorted(moving, (following, np.arange(wanted, len(selected))))
-            # Sums are modulo 2**64: what is predicted may be added to them.
-            steps = np.diff(whole[other], axis=1)
-            whole[own, 1:] += np.cumsum(predicted(steps, factors[among]), axis=1)
+            pairs = np.stack((following, np.arange(wanted, len(selected))))
+            add_predicted(whole, packed, moving, pairs, factors[among])
             moving = moving[: np.searchsorted(moving, wanted)]
             whole, least, selected = whole[: len(moving)], least[:wanted], selected[:wanted]
             holes = holes if holes is None else holes[:wanted]
@@ -285,18 +278,6 @@ class _IntegerColumns:
         numbers = np.repeat(self.fixed[:, None], self.rows, axis=1)
         numbers[self.moving] = self.whole
         return numbers
-
-    def columns(self) -> Columns:
-        fixed, moving = to_floats(self.kinds, self.fixed[:, None])[:, 0], self.moving
-        if self.holes is None:
-            values = to_floats(self.kinds[moving], self.whole)
-        else:
-            is_missing = self.holes.all(axis=1)
-            fixed[is_missing] = np.nan
-            moving = np.union1d(moving, np.flatnonzero(self.holes.any(axis=1) & ~is_missing))
-            values = self.values()[moving]
-        fixed[moving] = values[:, 0]
-        return Columns(self.rows, fixed, moving, values)
 
     def values(self) -> Values:
         if self.holes is None and len(self.moving) == len(self.kinds):
@@ -311,8 +292,28 @@ class _IntegerColumns:
 
 def predicted(steps: Integers, factors: Values) -> Integers:
     """Return the differences of columns as far as those of others, `steps`, tell them."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):  # of damaged ones
         return np.rint(steps.astype(np.float64) * factors[:, None]).astype(np.int64)
+
+
+def sum_differences(whole: Integers, packed: SmallIntegers, first: Integers) -> None:
+    """Replace differences by what they are differences of."""
+    turns = (packed & DIFFERENCES).nonzero()[0]
+    if len(turns):
+        steps = whole[turns]
+        steps[:, 0] = first[turns]
+        whole[turns] = steps.cumsum(axis=1)
+
+
+def add_predicted(
+    whole: Integers, packed: SmallIntegers, moving: NDArray[np.intp], pairs: NDArray[np.intp], factors: Values
+) -> None:
+    """Complete moving columns, `pairs[0]`, that are told from others, `pairs[1]`; raises ValueError and IndexError."""
+    own, other = place = np.searchsorted(moving, pairs)
+    if (moving[place] != pairs).any() or (packed[other] & REFERENCE).any():
+        raise ValueError("a column is told from one that none is told from")
+    # Sums are modulo 2**64: what is predicted may be added to them.
+    whole[own, 1:] += predicted(np.diff(whole[other], axis=1), factors).cumsum(axis=1)
 
 
 def decimal_places(kinds: SmallIntegers) -> Places:
@@ -331,7 +332,7 @@ def _changing_columns(numbers: Integers) -> NDArray[np.bool_]:
 
 
 def to_floats(kinds: SmallIntegers, whole: Integers) -> Values:
-    """Return the floats that `_to_integers` converted."""
+    """Return the floats that the encoder made integers."""
     decimal = kinds < BITS
     if decimal.all():
         found: Values = whole / FACTORS[kinds][:, None]
@@ -340,7 +341,3 @@ def to_floats(kinds: SmallIntegers, whole: Integers) -> Values:
     values[decimal] = whole[decimal] / FACTORS[kinds[decimal]][:, None]
     values[~decimal] = (whole[~decimal] << (kinds[~decimal] - BITS)[:, None]).view(np.float64)
     return values
-
-
-def _byte_unshuffle(raw: SmallIntegers) -> Integers:
-    return np.ascontiguousarray(raw.T).view(np.int64)[:, 0]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from telemetry.live.catalogue import SeriesEntry
 from telemetry.store import chunks
 from telemetry.store.chunks import StoredChunk, order_by_run, rates_of, read_raw_chunks
-from telemetry.store.decoder import decode_all
+from telemetry.store.decoder import decode_all, decode_fields
 from telemetry.store.encoder import encode
 from telemetry.store.format import ChunkReader, Columns, DamagedError, Values
 from telemetry.store.rules import (
@@ -165,14 +165,13 @@ def read_window(row: StoredChunk) -> SeriesBuckets:
     """Return all series in a rollup's chunk; raises DamagedError."""
     entries = chunks.catalogue_entries(row.catalogue)
     reader = ChunkReader(row.data)
-    fields = reader.tables()
+    (at, *_), fields = decode_fields(reader)
     if len(fields) != len(FIELDS) or reader.columns != len(entries):
         raise DamagedError("A chunk of a rollup has other fields or columns.")
     is_busy = np.zeros(len(entries), bool)
     for columns, _ in fields:
         is_busy[columns.moving] = True
     busy = np.flatnonzero(is_busy)
-    at = reader.times[0]
     still = Buckets(at[:1], *(columns.fixed[:, None] for columns, _ in fields))
     buckets = Buckets(at, *(columns.some(busy) for columns, _ in fields))
     return SeriesBuckets(entries, combine_places([places for _, places in fields[:3]]), busy, buckets, still)

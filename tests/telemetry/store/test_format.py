@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import struct
+import zlib
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as some
 
-from telemetry.store.decoder import decode_all
+from telemetry.store.decoder import decode_all, decode_fields
 from telemetry.store.encoder import ChunkContent, encode, encode_all
 from telemetry.store.format import BLOCK, ChunkReader, Columns, DamagedError, Values
 
@@ -70,7 +73,7 @@ def test_some_columns_of_several_fields_are_those_of_all(data: st.DataObject) ->
     fields = [data.draw(some.arrays(np.float64, (11, 5), elements=floats)) for _ in range(3)]
     wanted = data.draw(st.lists(st.integers(0, 10), max_size=12))
     chunk = ChunkReader(encode(times_of(5), fields, block=4))
-    for (found, _), (table, _), field in zip(chunk.fields(wanted), chunk.tables(), fields, strict=True):
+    for (found, _), (table, _), field in zip(chunk.fields(wanted), decode_fields(chunk)[1], fields, strict=True):
         assert same_bits(found, field[wanted])
         assert same_bits(table.some(np.arange(11)), field)
 
@@ -126,11 +129,12 @@ def test_what_was_never_a_chunk_is_told(raw: bytes) -> None:
 def test_a_chunk_that_claims_anything_is_refused_and_takes_no_room(
     rest: bytes, rows: int, columns: int, block: int
 ) -> None:
-    import zlib
-
     body = struct.pack("<IIHBB", rows, columns, block, 2, 0) + rest
+    raw = struct.pack("<2sBBI", b"FW", 1, 1, zlib.crc32(body)) + body
     with pytest.raises(DamagedError):
-        ChunkReader(struct.pack("<2sBBI", b"FW", 1, 1, zlib.crc32(body)) + body).fields([0])
+        ChunkReader(raw).fields([0])
+    with pytest.raises(DamagedError):
+        decode_all([ChunkReader(raw)])
 
 
 def moving_together(rows: int) -> Values:
@@ -149,7 +153,7 @@ def test_a_column_that_moves_as_another_does_takes_a_fraction_and_is_read_alone(
     for wanted in ([0], [1], [2], [1, 1, 0], [2, 0, 1]):
         ((found, _),) = chunk.fields(wanted)
         assert same_bits(found, values[wanted])
-    assert same_bits(chunk.tables()[0][0].some(np.arange(3)), values)
+    assert same_bits(decode_fields(chunk)[1][0][0].some(np.arange(3)), values)
 
 
 @given(st.data())
@@ -166,3 +170,48 @@ def test_chunks_of_the_first_version_are_read() -> None:
     raw = bytearray(encode(times_of(7), [np.arange(21.0).reshape(3, 7)]))
     raw[2] = 1  # all else is the same where no column is told from another
     assert same_bits(ChunkReader(bytes(raw)).fields([0, 1, 2])[0][0], np.arange(21.0).reshape(3, 7))
+
+
+def with_last_block(raw: bytes, change: Callable[[bytes], bytes]) -> ChunkReader:
+    """Read a chunk of one block of values that was changed and has the right CRC-32."""
+    begin = 28 + int.from_bytes(raw[20:24], "little")  # after the header, the shape, two sizes, and the times
+    block = change(raw[begin:])
+    body = raw[8:24] + len(block).to_bytes(4, "little") + raw[28:begin] + block
+    return ChunkReader(raw[:4] + zlib.crc32(body).to_bytes(4, "little") + body)
+
+
+@pytest.mark.parametrize("other", [0, 3, 4, 256, 65_535], ids=["itself", "still", "next", "far", "farthest"])
+def test_a_column_that_is_told_from_none_that_can_tell_it_is_damage(other: int) -> None:
+    raw = encode(times_of(60), [np.concatenate((moving_together(60), np.ones((1, 60))))])
+
+    def changed(block: bytes) -> bytes:
+        plain = bytearray(zstandard.decompress(block))
+        follows = [place for place in range(4) if plain[4 + place] & 0x40]
+        assert len(follows) == 1
+        named = follows[0] if other == 0 else other
+        plain[72:74] = named.to_bytes(2, "little")
+        return zstandard.compress(plain)
+
+    assert decode_all([with_last_block(raw, lambda block: block)])[1].rows == 60
+    chunk = with_last_block(raw, changed)
+    with pytest.raises(DamagedError):
+        chunk.fields([0, 1])
+    with pytest.raises(DamagedError):
+        decode_all([chunk])
+
+
+def test_a_block_that_claims_more_than_its_columns_can_have_takes_no_room() -> None:
+    chunk = with_last_block(
+        encode(times_of(7), [np.arange(21.0).reshape(3, 7)]),
+        lambda _: b"\x28\xb5\x2f\xfd\xe0" + (2**62).to_bytes(8, "little") + b"\1\0\0",
+    )
+    with pytest.raises(DamagedError):
+        chunk.fields([0])
+    with pytest.raises(DamagedError):
+        decode_all([chunk])
+
+
+def test_chunks_with_different_columns_are_not_read_together() -> None:
+    readers = [ChunkReader(encode(times_of(7), [np.ones((columns, 7))])) for columns in (3, 5)]
+    with pytest.raises(DamagedError):
+        decode_all(readers)
