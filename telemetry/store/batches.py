@@ -131,7 +131,7 @@ def _table(batch: ReadingBatch, layout: ColumnLayout) -> _ReadingTable:
     at, measured_at, counted = zip(*batch.rows, strict=True)
     times = np.rint(np.maximum(np.array([at, measured_at]), [[-math.inf], [0.0]]) * 1000).astype(np.int64)
     # One copy of all rows is quicker than an array of arrays.
-    values = np.concatenate(counted).reshape(len(counted), -1)
+    values = np.concatenate(counted).reshape(len(counted), len(layout.order))
     return _ReadingTable(times, Columns.of_rows(values, layout.order), layout.counters)
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 from fabric.bmc.series import Quantity, ReadingSeries
 from telemetry.live.catalogue import SeriesCatalogue
+from telemetry.store.batches import ColumnLayout, ReadingBatch, ReadingRow, encode_batches
 from telemetry.store.rules import catalogue_digest, derived_series, series_identity, storage_order
 from tests.telemetry.store.feeding import ERROR_RATE, ERRORS, KEYS, OWNERS, RECEIVED, SERIES
 
@@ -45,3 +49,15 @@ def test_a_sensor_that_measures_in_another_unit_than_usual_is_shown_in_its_own()
     assert unit(Quantity.POWER, "mW") == "mW"
     assert unit(Quantity.FAN_RPM, "RPM") == unit(Quantity.FAN_RPM, "{rev}/min") == "rpm"
     assert unit(Quantity.FAN_PERCENT, "Percent") == "%"
+
+
+def test_rows_of_more_values_than_there_are_series_are_refused() -> None:
+    layout = ColumnLayout(SeriesCatalogue(SERIES, OWNERS).entries)
+    for more in (0, 1):
+        rows = [ReadingRow(1e9 + second, 0.0, np.ones(len(SERIES) + more)) for second in range(2)]
+        batch = ReadingBatch(1, 5.0, layout, rows)
+        if more:
+            with pytest.raises(ValueError, match="reshape"):
+                encode_batches([batch])
+        else:
+            assert encode_batches([batch])[0].readings == 2 * len(SERIES)
