@@ -146,11 +146,11 @@ class InventoryMirror:
             # Hundreds of chassis may wait for others: that is told only as often as pages need it.
             if now == told and time.monotonic() - told_at < STALE_PROGRESS_SECONDS:
                 continue
-            told, told_at = now, time.monotonic()
             with contextlib.suppress(DatabaseError):
                 await run_in_thread(
                     walk_progress_record, chassis_id=self.chassis.pk, read=now[0], known=now[1], waits=now[2]
                 )
+                told, told_at = now, time.monotonic()
 
     def request_walk(self) -> None:
         """Schedule a walk after WALK_PAUSE at the earliest; readings are planned again after it."""
