@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.core.signals import request_finished
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
@@ -74,17 +73,21 @@ async def ask(handler: ThreadHandler, query: str = "", *, leaves: bool = False) 
     return sent
 
 
-async def test_a_request_has_one_thread_from_its_first_middleware_to_its_end(handler: ThreadHandler) -> None:
-    def note_end(**_: Any) -> None:
-        threads.append(threading.current_thread())
+async def test_a_request_leaves_the_loop_once_to_be_handled_and_once_to_end(
+    handler: ThreadHandler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    in_thread, changes = loop.run_in_executor, 0
 
-    request_finished.connect(note_end)
-    try:
-        start, body = await ask(handler)
-    finally:
-        request_finished.disconnect(note_end)
+    def counted(*arguments: Any) -> Any:
+        nonlocal changes
+        changes += 1
+        return in_thread(*arguments)
+
+    monkeypatch.setattr(loop, "run_in_executor", counted)
+    start, body = await ask(handler)
     assert (start["status"], body["body"]) == (200, b"noted")
-    assert len(threads) == 3
+    assert changes == 2
     assert len(set(threads)) == 1
     assert threads[0] is not threading.current_thread()
 
