@@ -18,6 +18,7 @@ from django.db import connections
 from numpy.typing import NDArray
 
 from telemetry.live.catalogue import CLOCK_STEP_SECONDS, SeriesEntry
+from telemetry.store.decoder import decode_columns
 from telemetry.store.format import ChunkReader, DamagedError, Integers, Values
 from telemetry.store.models import Catalogue
 from telemetry.store.rules import (
@@ -250,21 +251,20 @@ def _elapsed(times: Integers, runs: NDArray[np.intp], later: NDArray[np.intp], e
     return np.where((runs[later] == runs[earlier]) & (elapsed > 0), elapsed, np.nan)
 
 
-def rollup_buckets(chunk: StoredChunk, requested: Sequence[SeriesIdentity], *, band: bool) -> Buckets:
-    """Return the buckets of series in a rollup's chunk; raises DamagedError.
+def rollup_buckets(run: Sequence[StoredChunk], requested: Sequence[SeriesIdentity], *, band: bool) -> Buckets:
+    """Return the buckets of series in chunks of a rollup, in the given order; raises DamagedError.
 
-    Without `band` their least and greatest values are not read: the sums take their place.
+    The chunks have one catalogue. Without `band` their least and greatest values are not read: the sums take their
+    place.
     """
-    columns = rollup_columns(chunk.catalogue)
+    columns = rollup_columns(run[0].catalogue)
     present = [place for place, one in enumerate(requested) if one in columns]
-    reader = ChunkReader(chunk.data)
-    try:
-        fields = reader.fields([columns[requested[place]] for place in present], (0, 1, 2, 3) if band else (2, 3))
-    except IndexError as error:
-        raise DamagedError("A chunk has other columns or fields than its catalogue.") from error
-    *lowest, total, count = (values for values, _ in fields)
+    numbers = (0, 1, 2, 3) if band else (2, 3)
+    times, (*lowest, total, count) = decode_columns(
+        [ChunkReader(chunk.data) for chunk in run], [columns[requested[place]] for place in present], numbers
+    )
     low, high = lowest or (total, total)
-    return Buckets(reader.times[0], low, high, total, count).spread(present, len(requested))
+    return Buckets(times[0], low, high, total, count).spread(present, len(requested))
 
 
 class StoredChunk(NamedTuple):

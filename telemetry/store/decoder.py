@@ -1,9 +1,9 @@
-"""Reads all columns of chunks at once (see telemetry.store.format): a block alone has too few for the calls."""
+"""Reads columns of several blocks and chunks at once (see telemetry.store.format): one has too few for the calls."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -153,3 +153,134 @@ def _joined(readers: Sequence[ChunkReader], decoded: _DecodedColumns) -> tuple[I
         found, table = found[~is_missing], table[~is_missing]
     places = decimal_places(kinds).reshape(len(readers), count)[:, of_times:]
     return times, Columns(begin, by_chunk[0, of_times:], found - of_times, table), list(places)
+
+
+def decode_columns(
+    readers: Sequence[ChunkReader], columns: Sequence[int], numbers: Sequence[int]
+) -> tuple[Integers, list[Values]]:
+    """Return times, [kinds, rows], and some fields, each f8[len(columns), rows], of chunks in the given order.
+
+    `numbers` are those of the fields. The chunks have the same columns, none of which is told from another: rollups.
+    Raises DamagedError.
+    """
+    try:
+        selected = _selected_blocks(readers, np.asarray(columns, np.intp), np.asarray(numbers, np.intp))
+        return _decode_selected(readers, selected, len(numbers))
+    except (ValueError, IndexError) as error:
+        raise DamagedError(f"Some chunks cannot be read: {error}.") from error
+
+
+class _SelectedBlock(NamedTuple):
+    """The columns of a block that are read, and the rows of the table that they become: times, then all fields."""
+
+    number: int
+    columns: NDArray[np.intp]
+    rows: NDArray[np.intp]
+
+
+def _selected_blocks(
+    readers: Sequence[ChunkReader], columns: NDArray[np.intp], numbers: NDArray[np.intp]
+) -> list[_SelectedBlock]:
+    first = readers[0]
+    if len({(one.kinds, one.columns, one.field_count, one.width) for one in readers}) > 1:
+        raise ValueError("they have other columns than others")
+    if columns.max(initial=0) >= first.columns or numbers.max() >= first.field_count:
+        raise IndexError("there are no such columns or fields")
+    found = [_SelectedBlock(0, np.arange(first.kinds), np.arange(first.kinds))]
+    of_block = columns // first.width
+    for number in sorted(set(of_block.tolist())):
+        here = np.flatnonzero(of_block == number)
+        own = (columns[here] - number * first.width) * first.field_count + numbers[:, None]
+        rows = first.kinds + here + len(columns) * np.arange(len(numbers))[:, None]
+        found.append(_SelectedBlock(number + 1, own.ravel(), rows.ravel()))
+    return found
+
+
+class _BlockLayout(NamedTuple):
+    """Where the numbers of some columns are in their blocks, which are those of several chunks."""
+
+    kinds: SmallIntegers
+    packing: SmallIntegers
+    first: Integers
+    least: Integers
+    rank: NDArray[np.intp]  # of a column among those of its block and width, which stand together
+    ends: NDArray[np.intp]  # [blocks, 16], of the numbers of each width
+    holed: NDArray[np.intp]  # how many columns of each block lack values
+    hole: NDArray[np.intp]  # of a column among those
+
+    @classmethod
+    def of(cls, blocks: Sequence[tuple[SmallIntegers, int, int]], columns: Sequence[NDArray[np.intp]]) -> _BlockLayout:
+        """Return it for the given columns of uncompressed blocks of so many columns and rows; raises ValueError."""
+        counts, rows = np.array([(count, rows) for _, count, rows in blocks]).T
+        heads = np.concatenate([raw[: 18 * count].reshape(18, count) for raw, count, _ in blocks], axis=1)
+        block_of = np.repeat(np.arange(len(blocks)), counts)
+        packing = heads[1]
+        key = (block_of * 16 + (packing & WIDTH)).astype(np.min_scalar_type(16 * len(blocks)))
+        alike = np.bincount(key, minlength=16 * len(blocks))
+        rank = np.empty(len(key), np.intp)
+        rank[np.argsort(key, kind="stable")] = np.arange(len(key))
+        rank -= (alike.cumsum() - alike)[key]
+        sizes = alike.reshape(-1, 16) * np.arange(16) * rows[:, None]
+        has_hole = packing & HOLES > 0
+        holed = np.bincount(block_of[has_hole], minlength=len(blocks))
+        ends = (18 * counts + holed * -(-rows // 8))[:, None] + sizes.cumsum(axis=1)
+        whole_sizes = [len(raw) for raw, _, _ in blocks]
+        if sizes[:, 9:].any() or (packing & REFERENCE).any() or ends[:, -1].tolist() != whole_sizes:
+            raise ValueError("its size does not fit")
+        begins = (counts.cumsum() - counts).tolist()
+        read = np.concatenate([begin + own for begin, own in zip(begins, columns, strict=True)])
+        hole = (has_hole.cumsum() - 1)[read] - np.repeat(holed.cumsum() - holed, [len(own) for own in columns])
+        first, least = np.ascontiguousarray(heads[2:, read].T).view("<i8").T
+        return cls(heads[0, read], packing[read], first, least, rank[read], ends, holed, hole)
+
+
+def _decode_selected(
+    readers: Sequence[ChunkReader], selected: Sequence[_SelectedBlock], fields: int
+) -> tuple[Integers, list[Values]]:
+    blocks = [(*reader.raw_block(one.number), reader.rows) for reader in readers for one in selected]
+    layout = _BlockLayout.of(blocks, [one.columns for _ in readers for one in selected])
+    row_of = np.concatenate([one.rows for one in selected])
+    ends = np.cumsum([0, *(reader.rows for reader in readers)]).tolist()
+    bytes_of = np.zeros((len(row_of), ends[-1], 8), np.uint8)
+    holes: list[tuple[int, slice, NDArray[np.bool_]]] = []
+    at = 0
+    for number, ((begin, end), one) in enumerate(product(pairwise(ends), selected)):
+        raw, count, rows = blocks[number]
+        own = slice(at, at + len(one.rows))
+        at = own.stop
+        packing, rank = layout.packing[own], layout.rank[own]
+        widths = packing & WIDTH
+        for width in set(widths.tolist()) - {0}:
+            which = np.flatnonzero(widths == width)
+            planes = raw[layout.ends[number, width - 1] : layout.ends[number, width]].reshape(width, -1, rows)
+            for place, plane in enumerate(planes):
+                bytes_of[one.rows[which], begin:end, place] = plane[rank[which]]
+        if one.number and layout.holed[number]:
+            bits = raw[18 * count : layout.ends[number, 0]].reshape(layout.holed[number], -1)
+            for place in np.flatnonzero(packing & HOLES).tolist():
+                gone = np.unpackbits(bits[layout.hole[own][place]], count=rows, bitorder="little").view(bool)
+                holes.append((int(one.rows[place]), slice(begin, end), gone))
+    whole = bytes_of.view("<i8")[:, :, 0]
+    # From here on in the order of the table.
+    order = np.argsort(row_of)
+    kinds, packings = (one.reshape(len(readers), -1)[:, order] for one in (layout.kinds, layout.packing))
+    first, least = (one.reshape(len(readers), -1)[:, order] for one in (layout.first, layout.least))
+    for number, (begin, end) in enumerate(pairwise(ends)):
+        whole[:, begin:end] += least[number][:, None]
+        sum_differences(whole[:, begin:end], packings[number], first[number])
+    of_times = readers[0].kinds
+    size = (len(row_of) - of_times) // fields
+    begins = [of_times + number * size for number in range(fields)]
+    values = [_floats_of_chunks(kinds[:, at : at + size], whole[at : at + size], ends) for at in begins]
+    for row, span, gone in holes:
+        field, place = divmod(row - of_times, size)
+        values[field][place, span][gone] = np.nan
+    return whole[:of_times].copy(), values  # a copy, since the whole table would be kept with them
+
+
+def _floats_of_chunks(kinds: SmallIntegers, whole: Integers, ends: Sequence[int]) -> Values:
+    """Return the floats of the rows of chunks, [chunks, columns] of which are the kinds."""
+    if (kinds == kinds[0]).all():
+        return to_floats(kinds[0], whole)
+    parts = [to_floats(kind, whole[:, begin:end]) for kind, (begin, end) in zip(kinds, pairwise(ends), strict=True)]
+    return np.concatenate(parts, axis=1)

@@ -126,6 +126,7 @@ class ChunkReader:
 
     rows: int
     columns: int  # of each field
+    width: int  # columns a block
     field_count: int
     kinds: int  # of times
 
@@ -136,8 +137,8 @@ class ChunkReader:
             body = memoryview(data)[HEADER.size :]
             if magic != MAGIC or not 1 <= version <= VERSION or zlib.crc32(body) != check:
                 raise DamagedError("it has changed since it was written")
-            self.rows, self.columns, self._width, self.kinds, _ = SHAPE.unpack_from(body)
-            count = 1 + -(-self.columns // self._width)
+            self.rows, self.columns, self.width, self.kinds, _ = SHAPE.unpack_from(body)
+            count = 1 + -(-self.columns // self.width)
             values = self.rows * self.stored
             if not (self.rows and self.kinds and self.field_count) or values > MAX_VALUES:
                 raise DamagedError("it claims a shape that none has")
@@ -159,7 +160,11 @@ class ChunkReader:
 
     def raw_blocks(self) -> list[tuple[SmallIntegers, int]]:
         """Return all blocks uncompressed, and how many columns each has, that of the times first."""
-        return [(self._raw(number), self._block_columns(number)) for number in range(len(self._blocks))]
+        return [self.raw_block(number) for number in range(len(self._blocks))]
+
+    def raw_block(self, number: int) -> tuple[SmallIntegers, int]:
+        """Return a block uncompressed, 0 for that of the times, and how many columns it has; raises IndexError."""
+        return self._raw(number), self._block_columns(number)
 
     def fields(
         self, columns: Sequence[int] | NDArray[np.intp], numbers: Sequence[int] | None = None
@@ -174,9 +179,9 @@ class ChunkReader:
             raise IndexError("a chunk has no such field")
         found = np.empty((len(wanted), len(selected), self.rows))
         places = np.empty((len(wanted), len(selected)), dtype=np.int8)
-        of_block = selected // self._width
+        of_block = selected // self.width
         for number in sorted(set(of_block.tolist())):
-            first = number * self._width
+            first = number * self.width
             here = np.flatnonzero(of_block == number)
             rows = ((selected[here] - first) * self.field_count + wanted[:, None]).ravel()
             block = self._block(number + 1, rows)
@@ -186,7 +191,7 @@ class ChunkReader:
 
     def _block_columns(self, number: int) -> int:
         """Return how many columns a block has, those of all fields."""
-        columns: int = min(self._width, self.columns - (number - 1) * self._width) * self.field_count
+        columns: int = min(self.width, self.columns - (number - 1) * self.width) * self.field_count
         return columns if number else self.kinds
 
     def _block(self, number: int, selected: NDArray[np.intp]) -> _IntegerColumns:
@@ -337,6 +342,8 @@ def to_floats(kinds: SmallIntegers, whole: Integers) -> Values:
     if decimal.all():
         found: Values = whole / FACTORS[kinds][:, None]
         return found
+    if not decimal.any():
+        return (whole << (kinds - BITS)[:, None]).view(np.float64)
     values = np.empty(whole.shape)
     values[decimal] = whole[decimal] / FACTORS[kinds[decimal]][:, None]
     values[~decimal] = (whole[~decimal] << (kinds[~decimal] - BITS)[:, None]).view(np.float64)

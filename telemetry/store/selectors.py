@@ -10,6 +10,8 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, islice
+from operator import attrgetter
 
 import numpy as np
 import redis
@@ -50,6 +52,7 @@ LATEST_CATALOGUES = 20  # catalogues searched for a key that no catalogue of the
 MAX_VALUES = 5_000_000
 MAX_HELD_VALUES = 1_000_000  # values of one extract kept at stored resolution; each takes 32 bytes, and copies
 WINDOWS_PER_READ = 64  # rollup chunks in memory at a time
+VALUES_TOGETHER = 100_000  # of each field that are decoded at once: of more, calls take little of the time
 RAW_PORTION_MS = 600_000  # of raw readings read at a time
 UNSTORED_SECONDS = 120.0  # a newer series may not be stored yet
 MAX_FINER_WINDOW_SECONDS = max(RAW_SPAN, *(TIER_SHAPES[tier].window for tier in ROLLUPS[:-1])) / 1000
@@ -230,21 +233,28 @@ class _SeriesQuery:
     def _read_windows(self, tier: Tier, span: SpanMs) -> None:
         rows = chunks.stored_chunks(self.chassis, tier, *span)
         requested_by_catalogue = self._requested_by_catalogue(rows, chunks.catalogue_entries)
-        for row in rows:
-            requested = requested_by_catalogue[row.catalogue]
-            if not requested:
-                continue
-            try:
-                buckets = chunks.rollup_buckets(row, requested, band=self.band)
-            except DamagedError:
-                self._fall_back(tier, row, span)
-                continue
-            buckets = buckets.between(*span)
-            self.kept_values += buckets.count.size
-            if self.kept_values > MAX_HELD_VALUES:
-                # Years of hundreds of series would take gigabytes, of which a few points are shown.
-                buckets = buckets.group_by_step(self.grid.step, self.grid.begin, band=self.band)
-            self.parts.append((requested, buckets))
+        for catalogue, run in groupby(sorted(rows, key=attrgetter("since")), key=attrgetter("catalogue")):
+            if requested := requested_by_catalogue[catalogue]:
+                most = max(1, VALUES_TOGETHER * TIER_SHAPES[tier].step // TIER_SHAPES[tier].window // len(requested))
+                while some := list(islice(run, most)):
+                    self._read_run(tier, some, requested, span)
+
+    def _read_run(self, tier: Tier, run: Sequence[StoredChunk], requested: list[SeriesIdentity], span: SpanMs) -> None:
+        """Read chunks of one catalogue at once; where one of them is damaged, each by itself."""
+        try:
+            buckets = chunks.rollup_buckets(run, requested, band=self.band).between(*span)
+        except DamagedError:
+            if len(run) == 1:
+                self._fall_back(tier, run[0], span)
+            else:
+                for row in run:
+                    self._read_run(tier, [row], requested, span)
+            return
+        self.kept_values += buckets.count.size
+        if self.kept_values > MAX_HELD_VALUES:
+            # Years of hundreds of series would take gigabytes, of which a few points are shown.
+            buckets = buckets.group_by_step(self.grid.step, self.grid.begin, band=self.band)
+        self.parts.append((requested, buckets))
 
     def _fall_back(self, tier: Tier, row: StoredChunk, span: SpanMs) -> None:
         metrics.increment("chunks_damaged", chassis=self.chassis)

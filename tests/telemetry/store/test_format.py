@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as some
 
-from telemetry.store.decoder import decode_all, decode_fields
+from telemetry.store.decoder import decode_all, decode_columns, decode_fields
 from telemetry.store.encoder import ChunkContent, encode, encode_all
 from telemetry.store.format import BLOCK, ChunkReader, Columns, DamagedError, Values
 
@@ -76,6 +76,28 @@ def test_some_columns_of_several_fields_are_those_of_all(data: st.DataObject) ->
     for (found, _), (table, _), field in zip(chunk.fields(wanted), decode_fields(chunk)[1], fields, strict=True):
         assert same_bits(found, field[wanted])
         assert same_bits(table.some(np.arange(11)), field)
+
+
+@given(st.data())
+def test_some_columns_of_several_chunks_are_those_of_each(data: st.DataObject) -> None:
+    wanted = data.draw(st.lists(st.integers(0, 10), max_size=12))
+    numbers = data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True))
+    rows = data.draw(st.lists(st.sampled_from([1, 5, 9]), min_size=1, max_size=3))
+    parts = [[data.draw(some.arrays(np.float64, (11, length), elements=floats)) for _ in range(3)] for length in rows]
+    readers = [
+        ChunkReader(encode(times_of(length), fields, block=4)) for length, fields in zip(rows, parts, strict=True)
+    ]
+    times, found = decode_columns(readers, wanted, numbers)
+    assert (times == np.concatenate([times_of(length) for length in rows], axis=1)).all()
+    for number, values in zip(numbers, found, strict=True):
+        assert same_bits(values, np.concatenate([fields[number][wanted] for fields in parts], axis=1))
+
+
+def test_columns_that_chunks_do_not_have_in_common_are_not_read() -> None:
+    one, other = (ChunkReader(encode(times_of(3), [np.ones((count, 3))])) for count in (2, 3))
+    for readers, columns, numbers in (([one, other], [0], [0]), ([one], [2], [0]), ([one], [0], [1])):
+        with pytest.raises(DamagedError):
+            decode_columns(readers, columns, numbers)
 
 
 def test_counters_beyond_what_a_float_counts_singly_come_back() -> None:
