@@ -19,6 +19,7 @@ from accounts.sign_in.services import sign_in_complete
 from accounts.token_rules import TokenRights, covers, rights_within
 from accounts.token_services import TOKEN_SCOPES, token_create
 from core.errors import Forbidden, Invalid
+from falconweb.api.authentication import find_token
 from falconweb.navigation import addresses
 from tests.pages import page_text
 
@@ -290,3 +291,13 @@ def test_administrators_find_and_revoke_the_tokens_of_everybody(ada: User, bob: 
     assert found(q="bob") == ["=old"]
     for name in ("accounts:tokens", "accounts:tokens_csv", "api:tokens"):
         assert client_of(bob).get(reverse(name)).status_code == 403
+
+
+def test_a_token_is_looked_up_as_it_was_stored(bob: User) -> None:
+    secret = secret_of(bob, scopes=["fabric:read"], addresses=["10.0.0.0/8"])
+    stored = Token.objects.select_related("person").get()
+    found = find_token(f"Bearer {secret}")
+    assert found is not None
+    for one, other in ((found, stored), (found.person, stored.person)):
+        assert {**vars(one), "_state": None} == {**vars(other), "_state": None}
+    assert find_token(f"Bearer {secret}x") is None
