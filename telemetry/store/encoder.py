@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import zstandard
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from telemetry.store.format import (
@@ -93,7 +93,7 @@ def _encode_alike(contents: Sequence[ChunkContent], width: int, fields: int) -> 
         sizes = np.array([len(block) for block in own], dtype="<u4").tobytes()
         shape = SHAPE.pack(rows, len(one.columns.fixed) // fields, width, kinds, 0)
         body = b"".join((shape, sizes, *own))
-        found.append(HEADER.pack(MAGIC, VERSION, fields, zlib.crc32(body)) + body)
+        found.append(HEADER.pack(MAGIC, VERSION, fields, crc32(body)) + body)
     return found
 
 

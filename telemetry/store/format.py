@@ -37,13 +37,13 @@ from __future__ import annotations
 
 import struct
 import threading
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import zstandard
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
@@ -135,7 +135,7 @@ class ChunkReader:
         try:
             magic, version, self.field_count, check = HEADER.unpack_from(data)
             body = memoryview(data)[HEADER.size :]
-            if magic != MAGIC or not 1 <= version <= VERSION or zlib.crc32(body) != check:
+            if magic != MAGIC or not 1 <= version <= VERSION or crc32(body) != check:
                 raise DamagedError("it has changed since it was written")
             self.rows, self.columns, self.width, self.kinds, _ = SHAPE.unpack_from(body)
             count = 1 + -(-self.columns // self.width)
