@@ -49,7 +49,7 @@ class SharedClient(RedisCacheClient):
 
 @lru_cache(maxsize=4)
 def _shared_client(server: str, options: tuple[tuple[str, Any], ...]) -> SharedClient:
-    """Return the client of a process: Django has one a thread, and each request is a thread of its own."""
+    """Return the client of a process: Django has one a context, and each request is a context of its own."""
     return SharedClient([server], serializer=JsonSerializer, **dict(options))  # type: ignore[arg-type]  # of a module alone
 
 

@@ -108,7 +108,7 @@ TEMPLATES = [
 DATABASES = {
     "default": dj_database_url.parse(
         CONFIG.database_url or f"sqlite:///{CONFIG.data / 'falconweb.sqlite3'}",
-        # Under ASGI each request has its own thread: a persistent connection would not be reused.
+        # Requests of many threads come and go: none keeps a connection that another could have.
         conn_max_age=0,
     )
 }

@@ -4,8 +4,8 @@ SQLite allows one writer, and the others poll at growing intervals: the longest 
 writers some time out. Here a fair lock serialises the threads of a process, and the one that has the lock polls often,
 since it competes only with writers of other processes.
 
-Under ASGI each request has its own thread, and a connection belongs to a thread: each request would open the file,
-register Django's functions and read the schema, which takes longer than most of its queries.
+A connection belongs to a thread, and requests of many threads come and go: each request would open the file, register
+Django's functions and read the schema, which takes longer than most of its queries.
 """
 
 from __future__ import annotations

@@ -47,6 +47,8 @@ def handler(settings: Any) -> ThreadHandler:
     settings.MIDDLEWARE = [f"{__name__}.note_thread"]
     threads.clear()
     connected.clear()
+    is_waiting.clear()
+    is_left.clear()
     return ThreadHandler()
 
 
@@ -98,4 +100,14 @@ async def test_the_connection_of_a_browser_that_left_is_the_next_one_s(handler: 
     await ask(handler)
     left, after = connected
     assert after is left
-    assert len(set(threads)) == 2
+
+
+async def test_requests_at_once_have_a_thread_each_and_later_ones_the_same(handler: ThreadHandler) -> None:
+    waiting = asyncio.create_task(ask(handler, "wait"))
+    await asyncio.to_thread(is_waiting.wait, PATIENCE)
+    await ask(handler)
+    is_left.set()
+    await waiting
+    await ask(handler)
+    assert len(set(threads[:-1])) == 2
+    assert threads[-1] in threads[:-1]
