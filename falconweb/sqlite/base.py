@@ -159,8 +159,8 @@ class PooledWrapper(DamageAnnouncer, base.DatabaseWrapper):
         if found is None:
             found = self.open(conn_params)
             self._file = self._file or file_identity(path)
-        else:
-            # Pragmas that may have been changed, and that Django relies on.
+        elif found.execute("PRAGMA foreign_keys").fetchone() != (1,):
+            # It may have been changed, and Django relies on it. To set it discards the statements that are compiled.
             found.execute("PRAGMA foreign_keys = ON")
         return found
 
