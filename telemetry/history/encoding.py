@@ -11,8 +11,8 @@ from itertools import chain
 from threading import Lock
 from typing import Any, Final
 
-import msgspec
 import numpy as np
+import orjson
 from django.utils.translation import gettext
 from numpy.typing import NDArray
 
@@ -27,48 +27,54 @@ from telemetry.store.selectors import RawReadings, read_raw
 
 DIGITS: Final = 7  # significant: the precision of f32 readings
 EXACT_INTEGER_LIMIT: Final = 2.0**53  # up to here, a float represents every integer
+POWERS: Final = 10.0 ** np.arange(301)
 STATS: Final = {"mean": ("mean",), "band": ("mean", "low", "high")}
 
 
 def round_significant(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """Return values rounded to seven significant digits; integers (totals), NaN and infinities stay exact."""
-    exact = values.astype(np.float64)
+    exact = np.asarray(values, np.float64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         size = np.floor(np.log10(np.abs(exact)))
-        places = np.where(np.isfinite(size), DIGITS - 1 - size, 0.0).clip(-300, 300)
-        # By integer powers of ten only, never by 0.001: so the result is the nearest float to its decimal form.
-        up, down = 10.0 ** places.clip(0), 10.0 ** (-places).clip(0)
-        found = np.where(places >= 0, np.rint(exact * up) / up, np.rint(exact / down) * down)
+        places = np.where(np.isfinite(size), DIGITS - 1 - size, 0.0).clip(-300, 300).astype(np.intp)
+        # By integer powers of ten only, never by 0.001: so the result is the nearest float to its decimal form. One of
+        # the two is 1.
+        up, down = POWERS[places.clip(0)], POWERS[(-places).clip(0)]
+        found = np.rint(exact * up / down) / up * down
         as_is = ~np.isfinite(found) | ((exact == np.rint(exact)) & (np.abs(exact) <= EXACT_INTEGER_LIMIT))
     return np.where(as_is, exact, found)
 
 
-def json_numbers(values: NDArray[np.float64]) -> list[list[float | None]]:
-    """Return rows of numbers for JSON; a row of integers without fractions, which takes a fifth of the time."""
+JsonRow = NDArray[np.float64] | NDArray[np.int64] | list[int | None]
+
+
+def json_numbers(values: NDArray[np.float64]) -> list[JsonRow]:
+    """Return rows of numbers for `orjson`, to which NaN is null; a row of integers without fractions."""
     missing = np.isnan(values)
     whole = (missing | ((values == np.rint(values)) & (np.abs(values) <= EXACT_INTEGER_LIMIT))).all(axis=1)
     integers = np.where(missing | ~whole[:, None], 0.0, values).astype(np.int64)
-    found: list[list[float | None]] = [
-        (integers if is_whole else values)[place].tolist() for place, is_whole in enumerate(whole.tolist())
-    ]
-    for place, at in np.argwhere(missing).tolist():
-        found[place][at] = None
+    found: list[JsonRow] = [(integers if is_whole else values)[place] for place, is_whole in enumerate(whole.tolist())]
+    for place in np.flatnonzero(whole & missing.any(axis=1)).tolist():
+        row: list[int | None] = integers[place].tolist()
+        for at in np.flatnonzero(missing[place]).tolist():
+            row[at] = None
+        found[place] = row
     return found
 
 
 def history_json(history: MetricHistory, stats: Sequence[str]) -> bytes:
     """Return a history as JSON; NaN is null. The shape is declared in telemetry.history.api."""
-    return msgspec.json.encode(
+    return orjson.dumps(
         {
             "since": history.span.since,
             "until": history.span.until,
             "step": history.step,
-            "at": history.at.tolist(),
+            "at": history.at,
             "series": _lines_json(history.lines, stats),
             "gaps": worded_gaps(history.gaps),
             "left_out": history.left_out,
         },
-        enc_hook=str.__str__,  # a Text as plain text
+        option=orjson.OPT_SERIALIZE_NUMPY,
     )
 
 
