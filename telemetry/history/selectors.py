@@ -76,9 +76,9 @@ class SeriesPart:
         return [np.where(inside, one, math.nan) for one in found]
 
 
-@dataclass(frozen=True)
+@dataclass
 class HistoryLine:
-    """One line of a chart: `mean`, `low` and `high` are f8[rows], NaN where there is no value.
+    """One line of a chart: `mean`, `low` and `high` are f8[rows], NaN where there is no value; `fill` sets them.
 
     `parts` are the series that are combined by the rule `combine`; `made_of` is that rule in words, '' for one series.
     """
@@ -94,6 +94,20 @@ class HistoryLine:
     mean: Floats = field(default_factory=lambda: np.zeros(0))
     low: Floats = field(default_factory=lambda: np.zeros(0))
     high: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def fill(self, columns: Mapping[tuple[int, str], Columns], at: Floats, step: float) -> None:
+        """Combine what was found of its parts, in buckets of `step` s that start at `at`."""
+        found = [
+            part.visible(columns[name], at, step)
+            for part in self.parts
+            if (name := (part.chassis, part.key)) in columns
+        ]
+        if not found:
+            self.mean = self.low = self.high = np.full(len(at), math.nan)
+        elif len(found) == 1:
+            self.mean, self.low, self.high = found[0]
+        else:
+            self.mean, self.low, self.high = (combine_rows(self.combine, column) for column in zip(*found, strict=True))
 
     @property
     def title(self) -> str:
@@ -159,10 +173,10 @@ def read_history(
     """
     subjects = visible_subjects(person, refs, span)
     lines, left_out = plan_lines(subjects, metrics, span)
-    step, at, gaps, filled = _fill_lines(lines, span, points, band=band)
+    step, at, gaps = _fill_lines(lines, span, points, band=band)
     if not person.is_administrator:
         gaps = _visible_gaps(gaps, lines)
-    return MetricHistory(span, step, at, filled, gaps, left_out)
+    return MetricHistory(span, step, at, lines, gaps, left_out)
 
 
 def measured_metrics(subjects: Sequence[HistorySubject], span: TimeRange) -> set[str]:
@@ -260,7 +274,7 @@ def _series_line(subject: HistorySubject, span: TimeRange) -> HistoryLine | None
 
 def _fill_lines(
     lines: Sequence[HistoryLine], span: TimeRange, points: int, *, band: bool
-) -> tuple[float, Floats, list[HistoryGap], list[HistoryLine]]:
+) -> tuple[float, Floats, list[HistoryGap]]:
     keys: dict[int, dict[str, None]] = defaultdict(dict)
     for line in lines:
         for part in line.parts:
@@ -275,14 +289,16 @@ def _fill_lines(
         for gap in extract.gaps
     ]
     if not extracts:
-        return 1.0, np.zeros(0), gaps, list(lines)
+        return 1.0, np.zeros(0), gaps
     columns: dict[tuple[int, str], Columns] = {
         (chassis, entry["key"]): (extract.mean[row], extract.low[row], extract.high[row])
         for chassis, extract in extracts.items()
         for row, entry in enumerate(extract.series)
     }
     grid = next(iter(extracts.values()))
-    return grid.step, grid.at, gaps, [_with_values(line, columns, grid.at, grid.step) for line in lines]
+    for line in lines:
+        line.fill(columns, grid.at, grid.step)
+    return grid.step, grid.at, gaps
 
 
 def _visible_gaps(gaps: Sequence[HistoryGap], lines: Sequence[HistoryLine]) -> list[HistoryGap]:
@@ -308,17 +324,3 @@ def _extracts(
         chassis: read_series(chassis, list(of_chassis), since=span.since, until=span.until, points=points, band=band)
         for chassis, of_chassis in keys.items()
     }
-
-
-def _with_values(line: HistoryLine, columns: Mapping[tuple[int, str], Columns], at: Floats, step: float) -> HistoryLine:
-    found = [
-        part.visible(columns[name], at, step) for part in line.parts if (name := (part.chassis, part.key)) in columns
-    ]
-    if not found:
-        nothing = np.full(len(at), math.nan)
-        return replace(line, mean=nothing, low=nothing, high=nothing)
-    if len(found) == 1:
-        mean, low, high = found[0]
-    else:
-        mean, low, high = (combine_rows(line.combine, column) for column in zip(*found, strict=True))
-    return replace(line, mean=mean, low=low, high=high)

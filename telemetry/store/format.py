@@ -338,6 +338,8 @@ def _changing_columns(numbers: Integers) -> NDArray[np.bool_]:
 
 def to_floats(kinds: SmallIntegers, whole: Integers) -> Values:
     """Return the floats that the encoder made integers."""
+    if not kinds.any():
+        return whole.astype(np.float64)
     decimal = kinds < BITS
     if decimal.all():
         found: Values = whole / FACTORS[kinds][:, None]
