@@ -4,8 +4,9 @@ The poller of a chassis, of which there is one, has POLLER_REQUESTS of the BMC's
 others (operations, commands, pages) share SHARED_REQUESTS by keys of Redis, one a request under way:
 
     bmc:<digest of the origin>:<number>   a random token; expires by itself where its process was killed
+    bmc:<digest of the origin>:wanted     somebody looks for one, and found none free
 
-Requests that follow one another at once keep theirs, for up to LONGEST_KEEP.
+Requests that follow one another at once keep theirs, for LONGEST_KEEP at least, and until somebody else looks for one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -50,20 +51,30 @@ MAX_RETRY = timedelta(hours=6)
 POLLER_REQUESTS = 2  # a reading, and one request of the inventory
 SHARED_REQUESTS = MAX_CONNECTIONS - POLLER_REQUESTS
 SLOT_PAUSE = 0.05  # s between looks for a free one
+WANTED_PAUSES = 3  # after which somebody who looked for one looks no more
 MAX_SLOT_WAIT = 60.0
 NEXT_REQUEST = 0.03  # s in which the next request of an operation follows, a look at a link included
-LONGEST_KEEP = 1.0  # s; then others get their turn, who look for one each SLOT_PAUSE
+LONGEST_KEEP = 1.0  # s; then others that wait get their turn, who look for one each SLOT_PAUSE
 UNCOUNTED_SECONDS = 60.0  # after Redis did not answer
 SLOT_MARGIN = 5.0  # s beyond the timeout of a request, for its process to say that it has ended
 
-# Takes a free key. One that never expires, or later than it may, was written by somebody else.
+# Takes a free key, of all but the last one, which says that there was none. One that never expires, or later than it
+# may, was written by somebody else.
 TAKE_SCRIPT = """
+local wanted = table.remove(KEYS)
 for _, key in ipairs(KEYS) do
   local left = redis.call('PTTL', key)
   if left == -1 or left > tonumber(ARGV[3]) then redis.call('PEXPIRE', key, ARGV[3]) end
-  if redis.call('SET', key, ARGV[1], 'NX', 'PX', ARGV[2]) then return key end
+  if redis.call('SET', key, ARGV[1], 'NX', 'PX', ARGV[2]) then redis.call('DEL', wanted) return key end
 end
+redis.call('SET', wanted, '', 'PX', ARGV[4])
 return false
+"""
+# Keeps a key for longer, or gives it where somebody looks for one.
+KEEP_SCRIPT = """
+if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return false end
+if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('DEL', KEYS[1]) return false end
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])
 """
 GIVE_SCRIPT = "if redis.pcall('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
 LONGEST_SLOT = 120.0  # s
@@ -89,6 +100,7 @@ class RequestSlots(SharedAccess):
     def __init__(self, url: str) -> None:
         digest = hashlib.blake2b(url.casefold().encode(), digest_size=8).hexdigest()
         self._keys = [f"bmc:{digest}:{number}" for number in range(SHARED_REQUESTS)]
+        self._wanted = f"bmc:{digest}:wanted"
         self._client: redis.asyncio.Redis | None = None
         self._counts = True
         self._uncounted_until = 0.0  # by the loop's time
@@ -104,11 +116,11 @@ class RequestSlots(SharedAccess):
     async def _hold(self, host: str, seconds: float) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
         slot = self._unkept()
-        if slot is not None and (loop.time() > slot.keep_until or seconds > slot.seconds):
+        if slot is not None and seconds > slot.seconds:
             await self._give(slot)
-            if loop.time() > slot.keep_until:
-                await asyncio.sleep(1.2 * SLOT_PAUSE)
             slot = None
+        elif slot is not None and loop.time() > slot.keep_until:
+            slot = await self._keep_or_give(slot)
         if slot is None:
             slot = await self._take(seconds, host)
         try:
@@ -131,6 +143,13 @@ class RequestSlots(SharedAccess):
         if (slot := self._unkept()) is not None:
             self._giving = asyncio.create_task(self._give(slot))
 
+    async def _keep_or_give(self, slot: _Slot) -> _Slot | None:
+        """Return a slot that was kept for as long as it may, for as long again; None where others had their turn."""
+        if await self._ask(KEEP_SCRIPT, 2, slot.key, self._wanted, slot.token, _expiry(slot.seconds)):
+            return replace(slot, keep_until=asyncio.get_running_loop().time() + LONGEST_KEEP)
+        await asyncio.sleep(1.2 * SLOT_PAUSE)
+        return None
+
     async def _give(self, slot: _Slot) -> None:
         await self._ask(GIVE_SCRIPT, 1, slot.key, slot.token)
 
@@ -139,10 +158,10 @@ class RequestSlots(SharedAccess):
         now = asyncio.get_running_loop().time
         end = now() + MAX_SLOT_WAIT
         token = secrets.token_hex(8)
-        milliseconds = (round(one * 1000) for one in (min(seconds + SLOT_MARGIN, LONGEST_SLOT), LONGEST_SLOT))
-        arguments = (*self._keys, token, *milliseconds)
+        keys = (*self._keys, self._wanted)
+        times = (_expiry(seconds), round(LONGEST_SLOT * 1000), round(WANTED_PAUSES * SLOT_PAUSE * 1000))
         while now() >= self._uncounted_until:
-            taken = await self._ask(TAKE_SCRIPT, len(self._keys), *arguments)
+            taken = await self._ask(TAKE_SCRIPT, len(keys), *keys, token, *times)
             if isinstance(taken, bytes):
                 return _Slot(taken.decode(), token, seconds, now() + LONGEST_KEEP)
             if now() > end:
@@ -177,6 +196,11 @@ class RequestSlots(SharedAccess):
         if self._client is not None:
             await self._client.aclose()
             self._client = None
+
+
+def _expiry(seconds: float) -> int:
+    """Return after how many ms the key of a slot for requests of up to so many s expires."""
+    return round(min(seconds + SLOT_MARGIN, LONGEST_SLOT) * 1000)
 
 
 class ChassisAccess(RequestSlots):

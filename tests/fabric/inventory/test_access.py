@@ -78,6 +78,31 @@ async def test_what_a_killed_process_held_is_free_after_a_while(
     await killed.close()
 
 
+async def test_requests_in_a_row_keep_theirs_until_somebody_else_looks_for_one(
+    chassis: Chassis, simulator: SimulatorProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulator.clear_faults()
+    monkeypatch.setattr(access, "LONGEST_KEEP", 0.0)
+    client = redis.Redis.from_url(site.REDIS_URL)
+    async with AsyncExitStack() as stack:
+        first, second, third = [
+            await stack.enter_async_context(chassis_client(chassis, chassis.address())) for _ in range(3)
+        ]
+        held = set()
+        for _ in range(5):
+            await first.get(PLACE)
+            held.add(client.get(RequestSlots(chassis.url)._keys[0]))
+        assert len(held) == 1, "nobody waited, and it was not taken anew"
+
+        async def ask_on(bmc: BmcClient) -> None:
+            while not other.done():
+                await bmc.get(PLACE)
+
+        other = asyncio.create_task(third.get(PLACE))
+        await asyncio.gather(ask_on(first), ask_on(second))
+        assert other.result().status == 200
+
+
 async def test_where_none_gets_free_that_is_said_and_tried_again(
     chassis: Chassis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
