@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
+from django.db.models import Q
+
 from fabric.bmc.chassis_profiles import ChassisProfile, profile_of
 from fabric.bmc.hardware import parse_drawer_mode
 from fabric.bmc.types import DrawerMode
@@ -23,25 +25,31 @@ OPERATION_FIELDS = ("kind", "drawer", "device", "source", "target", "host", "por
 DrawerKey = tuple[int, int | None]  # a chassis and a drawer of it; None: parts outside drawers
 
 
-def projected_drawers(chassis: Collection[int]) -> dict[DrawerKey, DrawerSnapshot]:
-    """Return all drawers of these chassis as they will be once every open operation is done.
+def projected_drawers(chassis: Collection[int], *, only: int | None = None) -> dict[DrawerKey, DrawerSnapshot]:
+    """Return all drawers of these chassis as they will be once every open operation is done, or `only` one (id).
 
     Parts outside drawers have a snapshot of their own; missing parts are left out. Six queries, however many chassis.
     """
     here = {"chassis__in": chassis, "missing_since": None}
-    drawers = Drawer.objects.filter(**here).only("chassis", "name", "mode").order_by("chassis", "number", "pk")
+    of_drawers, of_slots, of_parts = Q(), Q(), Q()
+    if only is not None:
+        of_drawers, of_slots = Q(drawer=only), Q(slot__drawer=only)
+        of_parts = of_slots | Q(host_port__drawer=only)
+    drawers = Drawer.objects.filter(Q() if only is None else Q(pk=only), **here)
+    drawers = drawers.only("chassis", "name", "mode").order_by("chassis", "number", "pk")
     names: dict[DrawerKey, str] = {(row.chassis_id, row.pk): row.name for row in drawers}
     profiles: dict[int, ChassisProfile] = {}
     for pk, name, *model in Chassis.objects.filter(pk__in=chassis).values_list("pk", "name", "manufacturer", "model"):
         names[pk, None], profiles[pk] = name, profile_of(*model)
-    ports = HostPort.objects.filter(**here).only(*PORT_FIELDS).order_by("number", "pk")
-    devices = Device.objects.filter(**here).select_related("slot").only(*DEVICE_FIELDS).order_by("slot__number", "pk")
+    ports = HostPort.objects.filter(of_drawers, **here).only(*PORT_FIELDS).order_by("number", "pk")
+    devices = Device.objects.filter(of_slots, **here).select_related("slot").only(*DEVICE_FIELDS)
+    devices = devices.order_by("slot__number", "pk")
     modes: dict[int | None, DrawerMode] = {row.pk: parse_drawer_mode(row.mode) for row in drawers}
     hosts: dict[int | None, int | None] = {port.pk: port.host_id for port in ports}
     attached: dict[int | None, int | None] = {device.pk: device.host_port_id for device in devices}
     settings: dict[int | None, PortSetting] = {
         port.pk: PortSetting(port_type=port.port_type, configured_width=port.configured_width)
-        for port in Port.objects.filter(chassis__in=chassis).only("pk", "port_type", "configured_width")
+        for port in Port.objects.filter(of_parts, chassis__in=chassis).only("pk", "port_type", "configured_width")
     }
     for operation in Operation.objects.open().filter(chassis__in=chassis).only(*OPERATION_FIELDS).in_turn():
         match operation.kind:
@@ -99,7 +107,7 @@ def projected_drawers(chassis: Collection[int]) -> dict[DrawerKey, DrawerSnapsho
 
 def projected_drawer(drawer: Drawer) -> DrawerSnapshot:
     """Return one drawer as it will be once every open operation is done; a missing one is empty."""
-    found = projected_drawers([drawer.chassis_id]).get((drawer.chassis_id, drawer.pk))
+    found = projected_drawers([drawer.chassis_id], only=drawer.pk).get((drawer.chassis_id, drawer.pk))
     return found or DrawerSnapshot(
         chassis=drawer.chassis_id,
         id=drawer.pk,
