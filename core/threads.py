@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar, copy_context
-from typing import Any
+from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections, connections
 
+logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
 _own: ContextVar[Executor | None] = ContextVar("own_thread", default=None)
+
+
+@asynccontextmanager
+async def running(work: Coroutine[Any, Any, Result]) -> AsyncIterator[asyncio.Task[Result]]:
+    """Run a coroutine beside the enclosed block, which awaits it; it is cancelled where an error ends the block."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def run_in_thread(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
@@ -25,6 +39,25 @@ async def run_in_thread(work: Callable[..., Any], *arguments: Any, **more: Any) 
     if (own := _own.get()) is not None:
         return await asyncio.get_running_loop().run_in_executor(own, copy_context().run, done_here)
     return await run_in_pool(work, *arguments, **more)
+
+
+async def begin_in_thread(work: Callable[..., Any], *arguments: Any, **more: Any) -> None:
+    """Begin database work that nobody waits for, behind what the thread of `in_thread_of` does; its error is logged.
+
+    Without such a thread it is waited for.
+    """
+
+    def done_there() -> None:
+        try:
+            _close_unusable_connections()
+            work(*arguments, **more)
+        except Exception:
+            logger.exception("work that nobody waits for")
+
+    if (own := _own.get()) is not None:
+        asyncio.get_running_loop().run_in_executor(own, copy_context().run, done_there)
+    else:
+        await run_in_pool(done_there)
 
 
 async def run_in_pool(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:

@@ -14,7 +14,7 @@ from fabric.agents.inbox import start_inbox, stop_inbox
 from fabric.agents.services import answers_delete_expired
 from fabric.execution.claims import OperationClaim
 from fabric.execution.lanes import OperationLane, warm_lanes
-from fabric.execution.services import carry_out, next_operation, runnable_operations
+from fabric.execution.services import carry_out, ended_operation, next_operation, runnable_operations
 from fabric.failures.services import failures_process
 from fabric.leases.lifecycle import leases_process
 from fabric.plans.jobs import idle_plans, plan_advance, plan_without_steps
@@ -32,12 +32,17 @@ def run_operation(operation_id: str) -> None:
                 lane = lane or kept.enter_context(warm_lanes.lane(claim.operation.chassis_id))
                 carry_out(lane, claim)
             failpoint("operation.next")
-            ended, following = following, next_operation(following)
-            if (plan_id := plan_without_steps(ended)) is not None:
+            ended = claim.operation if claim is not None and claim.has_ended else ended_operation(following)
+            if ended is None:
+                return
+            waiting = next_operation(ended)
+            is_same_plan = waiting is not None and waiting.plan_id == ended.plan_id  # which goes on with it
+            if not is_same_plan and (plan_id := plan_without_steps(ended)) is not None:
                 if lane is not None:
                     lane.end_session()  # reading the hardware for a rollback may take long
                 plan_advance(plan_id)
-                following = next_operation(ended)
+                waiting = next_operation(ended)
+            following = None if waiting is None else str(waiting.pk)
 
 
 @shared_task(name="fabric.advance_plan")

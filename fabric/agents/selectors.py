@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 from django.utils import timezone
 
+from core.database import single
 from core.language import _, gettext_noop, joined
 from fabric.agents.models import HostAgent
 from fabric.inventory.models import Device, HostPort
@@ -73,10 +74,13 @@ def attached_devices(hosts: Collection[int]) -> Mapping[int, list[Device]]:
 
 
 def reporting_agent(port: HostPort) -> tuple[HostAgent | None, str]:
-    """Return the agent of the host behind a host port if it reports, else None and the sentence that says why not."""
-    agent = HostAgent.objects.select_related("host").filter(host=port.host_id or 0).first()
+    """Return the agent of the host behind a host port if it reports, else None and the sentence that says why not.
+
+    It is that of the cable as it is stored now.
+    """
+    agent = single(HostAgent.objects.select_related("host").filter(host__host_ports=port.pk))
     reports = agent is not None and not is_agent_away(agent)
-    return (agent, "") if reports else (None, _no_report_reason(port, is_known=agent is not None))
+    return (agent, "") if reports else (None, no_report_reason(port, is_known=agent is not None))
 
 
 def _device_on_host(
@@ -90,7 +94,7 @@ def _device_on_host(
         return DeviceOnHost(reported=False, no_report_reason=_("It is attached to no host."))
     report = reports.get(port.host_id or 0)
     if report is None:
-        return DeviceOnHost(reported=False, no_report_reason=_no_report_reason(port, is_known=port.host_id in agents))
+        return DeviceOnHost(reported=False, no_report_reason=no_report_reason(port, is_known=port.host_id in agents))
     others = neighbours[port.host_id or 0]
     found = match_device(report, device, others)
     cards = [found.seen] if found.seen is not None else found.possible
@@ -112,7 +116,8 @@ def _card_holders(report: HostReport, cards: Collection[str]) -> tuple[DeviceHol
     return tuple(dict.fromkeys(holder for who in held for holder in who))
 
 
-def _no_report_reason(port: HostPort, *, is_known: bool) -> str:
+def no_report_reason(port: HostPort, *, is_known: bool) -> str:
+    """Return why no agent reports for the host behind a host port; `is_known`: it has one."""
     if port.host is None:
         return _("No host is known behind {label}.", label=port.label)
     if is_known:

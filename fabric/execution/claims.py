@@ -1,8 +1,4 @@
-"""A worker's claim on an operation: taken, renewed while it runs, cancelled on request; its steps and end are written.
-
-A host that rescans finds every device that is plugged in, including one that it has just released and that is not
-detached yet. So an operation that drains a device claims the host until the device is detached; a rescan waits for it.
-"""
+"""A worker's claim on an operation: taken, renewed while it runs, cancelled on request; with its steps and its end."""
 
 from __future__ import annotations
 
@@ -10,14 +6,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, nullcontext
 from copy import copy
 from datetime import datetime, timedelta
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from django.db import transaction
-from django.db.models import Max, Q, QuerySet
+from django.db.models import Max, QuerySet
 from django.utils import timezone
 
 from accounts.audit.actions import Action, Outcome
@@ -27,16 +23,17 @@ from core.database import DATABASE_UNAVAILABLE, lock_rows, single
 from core.errors import FalconWebError
 from core.failpoints import failpoint
 from core.language import gettext_noop
-from core.threads import run_in_pool, run_in_thread
-from fabric.agents.models import HostAgent
+from core.threads import begin_in_thread, run_in_pool, run_in_thread
 from fabric.bmc.client import retry_while_unreachable
 from fabric.bmc.dialects import HeldZone
 from fabric.bmc.errors import BmcError
+from fabric.bmc.port_links import PortLink
 from fabric.drift.approvals import operation_result_approve
-from fabric.inventory.labels import host_port_name, may_name_host, redact_address
+from fabric.execution.chassis_parts import NO_PARTS, ChassisParts, chassis_parts
+from fabric.inventory.labels import host_port_name, redact_address
 from fabric.inventory.locks import lock_chassis
-from fabric.inventory.models import Chassis, HostPort
-from fabric.operations.models import Operation, Proof
+from fabric.inventory.models import Chassis, Drawer, HostPort
+from fabric.operations.models import Operation, Plan, Proof
 from fabric.plans.jobs import plan_step_failed
 from fabric.signals import operation_changed, operation_progressed
 
@@ -46,7 +43,7 @@ CLAIM_RENEW_SECONDS = 3.0
 LATE_SECONDS = 0.2  # after which a page shows a step that is not over by then
 ANNOUNCE_SECONDS = 1.0  # after which the begin of an operation is announced that is not over by then
 CANCEL_CHECK_SECONDS = 0.5
-RECENT_SECONDS = 1.0  # in which zones count as just read
+RECENT_SECONDS = 1.0  # in which zones and links count as just read
 MAX_WAITING_SECONDS = 600.0  # an operation that could not start for so long fails instead of starting unexpectedly
 MAX_ATTEMPTS = 5
 
@@ -61,24 +58,24 @@ class OperationCancelledError(FalconWebError):
     """The operation ends as cancelled, as requested while it ran."""
 
 
-class RecentZones:
-    """The zones of the chassis where they have just been read, once for whoever needs them next."""
+class RecentRead(Generic[Result]):
+    """What has just been read of the BMC, once for whoever needs it next."""
 
     def __init__(self) -> None:
-        self._found: dict[str, HeldZone] | None = None
+        self._found: Result | None = None
         self._until = 0.0  # by the monotonic clock
         self._read_at: datetime | None = None
 
-    def keep(self, found: dict[str, HeldZone], read_at: datetime) -> None:
+    def keep(self, found: Result, read_at: datetime) -> None:
         """Keep what was read just now, by a read that began at `read_at`."""
         self._found, self._until, self._read_at = found, time.monotonic() + RECENT_SECONDS, read_at
 
     @property
     def read_at(self) -> datetime | None:
-        """When the read of them began, None where nothing recent is kept."""
+        """When the read of it began, None where nothing recent is kept."""
         return self._read_at if self._found is not None and time.monotonic() < self._until else None
 
-    def take(self) -> dict[str, HeldZone] | None:
+    def take(self) -> Result | None:
         """Return what was read just now; None the next time."""
         found, self._found = (self._found if self.read_at else None), None
         return found
@@ -87,11 +84,13 @@ class RecentZones:
 class OperationClaim:
     """One worker's claim on an operation."""
 
-    def __init__(self, operation: Operation, worker: str, obstacle: str = "") -> None:
+    def __init__(self, operation: Operation, worker: str, parts: ChassisParts = NO_PARTS, obstacle: str = "") -> None:
         self.operation = operation
         self.worker = worker
+        self.parts = parts  # those of the chassis, as they were at the claim
         self.obstacle = obstacle  # why the operation is not begun
         self.lost = False  # another worker has claimed the operation: this one must not write again
+        self.has_ended = False  # with an end that this worker has written
         # When a cancellation was looked for, by the monotonic clock: at the claim.
         self._checked_at = time.monotonic() if operation.cancel_requested_at is None else 0.0
         self._storing = asyncio.Lock()
@@ -99,10 +98,11 @@ class OperationClaim:
         self._late_values: dict[str, Any] = {}
         self._until_announced: asyncio.TimerHandle | None = None
         self._begin_announced: asyncio.Task[None] | None = None
-        self.zones = RecentZones()
+        self.zones = RecentRead[dict[str, HeldZone]]()
+        self.link = RecentRead[PortLink]()  # of the device
         self.proof: Proof | None = None  # of which this worker has stored the begin
-        self.other_links: list[str] | None = None  # the ports of the chassis but its own, as they were at first
-        self._zone_uris: list[str] = []
+        self._before_end: list[Callable[[], None]] = []
+        self._meanwhile: list[asyncio.Task[None]] = []
 
     @classmethod
     def take(cls, operation_id: str, worker: str) -> Self | None:
@@ -132,9 +132,10 @@ class OperationClaim:
             # Within the transaction, whose lock on the row keeps them from being deleted meanwhile.
             operation.chassis = locked[0]
             _read_relations(operation)
+            parts = chassis_parts(operation.chassis)
             failpoint("operation.claimed.uncommitted")
         failpoint("operation.claimed")
-        return cls(operation, worker, obstacle)
+        return cls(operation, worker, parts, obstacle)
 
     async def renew(self, work: asyncio.Task[None]) -> None:
         """Renew the claim, and store what is late, until this task is cancelled; cancels `work` once it is lost."""
@@ -175,8 +176,25 @@ class OperationClaim:
         if self._until_announced is not None:
             self._until_announced.cancel()
 
+    async def close(self) -> None:
+        """Wait for all that was begun."""
+        self.stop_announcing()
+        await asyncio.gather(*self._meanwhile, return_exceptions=True)
+
+    def meanwhile(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do database work beside what follows; all that is stored after it waits for it, and so does the next write.
+
+        Its error is raised there.
+        """
+        self._meanwhile.append(asyncio.create_task(work))
+
+    async def _end_meanwhile(self) -> None:
+        while self._meanwhile:
+            await self._meanwhile.pop(0)
+
     async def save(self, **values: Any) -> None:
         """Save the steps and these values, and publish them; cancels the running task where the claim is lost."""
+        await self._end_meanwhile()
         self.save_late(**values)
         if not await self._store():
             self.lost = True
@@ -189,8 +207,14 @@ class OperationClaim:
         self._late_values |= values
         self._unstored.set()
 
-    async def _store(self) -> bool:
-        """Renew the claim, and store what is late; returns whether the claim is held."""
+    async def store_with(self, work: Callable[[], None]) -> None:
+        """Do database work in a transaction that renews the claim; cancels the running task where the claim is lost."""
+        if not await self._store(work):
+            self.lost = True
+            raise asyncio.CancelledError
+
+    async def _store(self, work: Callable[[], None] | None = None) -> bool:
+        """Renew the claim, store what is late, and do `work` in the same transaction; returns whether it is held."""
         async with self._storing:
             values: dict[str, Any] = {"lease_until": timezone.now() + timedelta(seconds=CLAIM_SECONDS)}
             late = self._late_values
@@ -199,7 +223,7 @@ class OperationClaim:
                 self._late_values = {}
                 self._unstored.clear()
             try:
-                held: bool = await run_in_thread(self._write, values)
+                held: bool = await run_in_thread(self._write, values, work)
             except DATABASE_UNAVAILABLE:
                 if is_late:
                     # The operation has these values, or later ones already: it may end at this moment.
@@ -208,9 +232,12 @@ class OperationClaim:
                 raise
             return held
 
-    def _write(self, values: dict[str, Any]) -> bool:
-        if self.held().update(**values) != 1:
-            return False
+    def _write(self, values: dict[str, Any], work: Callable[[], None] | None) -> bool:
+        with nullcontext() if work is None else transaction.atomic():
+            if self.held().update(**values) != 1:
+                return False
+            if work is not None:
+                work()
         if "steps" in values:
             operation_progressed.send(Operation, operation=self.operation)
         return True
@@ -220,15 +247,31 @@ class OperationClaim:
         self.stop_announcing()
         if self._begin_announced is not None:
             await self._begin_announced
+        await self._end_meanwhile()
         values = {"state": state, "error": error, "finished_at": timezone.now(), "lease_until": None}
         for name, value in values.items():
             setattr(self.operation, name, value)
-        failpoint("operation.end")
-        if not await run_in_thread(self._write_end, values):
+        if not await run_in_thread(self._end_here, values):
             self.lost = True
             raise asyncio.CancelledError
+        await begin_in_thread(self._announce_end)
+
+    def at_end(self, work: Callable[[], None]) -> None:
+        """Have database work done right before the end is written, in the same trip; it must not fail by itself."""
+        self._before_end.append(work)
+
+    def _end_here(self, values: dict[str, Any]) -> bool:
+        for work in self._before_end:
+            work()
+        failpoint("operation.end")
+        if not self._write_end(values):
+            return False
+        self.has_ended = True
         failpoint("operation.ended")
-        await run_in_thread(operation_changed.send, Operation, operation=self.operation)
+        return True
+
+    def _announce_end(self) -> None:
+        operation_changed.send(Operation, operation=self.operation)
         failpoint("operation.announced")
 
     def _write_end(self, values: dict[str, Any]) -> bool:
@@ -321,23 +364,13 @@ class OperationClaim:
             for entry in shown:
                 entry["sentence"] = ""  # saved with the next change
 
-    async def zone_uris(self) -> list[str]:
-        """Return the zones of the chassis, as they were at the first call."""
-        if not self._zone_uris:
-            await run_in_thread(self.read_zone_uris)
-        return self._zone_uris
-
-    def read_zone_uris(self) -> None:
-        """Read what `zone_uris` returns from now on."""
-        rows = HostPort.objects.filter(chassis=self.operation.chassis_id, missing_since=None)
-        self._zone_uris = list(rows.order_by().values_list("uri", flat=True))
-
     async def check_held(self) -> None:
         """Cancel the running task where the claim is lost.
 
         A worker may have hung since its last renewal. After a read, and before a write that depends on it: what is late
         is saved by then.
         """
+        await self._end_meanwhile()
         # What is being stored at this moment may fail.
         is_late = self._unstored.is_set() or self._storing.locked()
         if not await (self._store() if is_late else run_in_thread(self.held().exists)):
@@ -398,18 +431,26 @@ def _announce(operation: Operation) -> None:
 
 # What a run needs of each relation of an operation.
 RELATIONS: Final = {
-    "plan": (), "requested_by": (), "drawer": (), "port": (), "host": (), "managed_part": (),
-    "device": ("slot__port",), "source": ("host",), "target": ("host",),
+    "requested_by": (), "port": (), "host": (), "managed_part": (), "device": ("slot__port",),
 }  # fmt: skip
 
 
 def _read_relations(operation: Operation) -> None:
-    """Read the relations that an operation has, which are few: all of them joined take longer to put together."""
+    """Read the relations that a run needs, which are few: all of them joined take longer to put together."""
+    rows: Any
     for name, further in RELATIONS.items():
         relation: Any = Operation._meta.get_field(name)  # noqa: SLF001 - documented by Django
         if (pk := getattr(operation, relation.attname)) is not None:
             rows = relation.related_model._default_manager  # noqa: SLF001 - documented by Django
             setattr(operation, name, rows.select_related(*further).get(pk=pk))
+    if operation.plan_id is not None:
+        # Its states are long, and a step needs none of them.
+        operation.plan = Plan.objects.defer("wanted", "base", "preview").get(pk=operation.plan_id)
+    if operation.drawer_id is not None and operation.kind == Operation.Kind.MODE:
+        operation.drawer = Drawer.objects.get(pk=operation.drawer_id)
+    if ends := [pk for pk in (operation.source_id, operation.target_id) if pk is not None]:
+        found = {row.pk: row for row in HostPort.objects.filter(pk__in=ends).select_related("host").order_by()}
+        operation.source, operation.target = found.get(operation.source_id), found.get(operation.target_id)
 
 
 def iso_now() -> str:
@@ -417,57 +458,4 @@ def iso_now() -> str:
     return timezone.now().isoformat()
 
 
-# Longer than a drain and a detach may take. A claim of a dead worker is released after that, or by the worker that
-# takes over its operation.
-HOST_CLAIM_SECONDS: Final = 180.0
-HOST_CLAIM_POLL_SECONDS: Final = 0.2
-
-
-@asynccontextmanager
-async def host_claim(claim: OperationClaim, port: HostPort) -> AsyncIterator[None]:
-    """Claim the host behind a host port; the step shows the wait. A host without an agent needs no claim."""
-    operation = claim.operation
-    agents: list[int] = []
-    async with claim.waiting() as show:
-        while not await run_in_thread(_try_claim_host, agents, operation, port):
-            is_named = operation.device is not None and may_name_host(operation.device, port)
-            name = port.host.name if is_named and port.host is not None else "Its host"
-            await show(f"{name} is busy with another operation: this one waits for it.")
-            await asyncio.sleep(HOST_CLAIM_POLL_SECONDS)
-            await claim.check_cancelled()
-    failpoint("operation.host.claimed")
-    try:
-        yield
-    finally:
-        if agents and not claim.lost:
-            await run_in_thread(host_claims_release, operation)
-    failpoint("operation.host.released")
-
-
-def _agents_behind(port: HostPort) -> list[int]:
-    # Of the cable as it is now.
-    hosts = HostPort.objects.filter(pk=port.pk).values("host")
-    return list(HostAgent.objects.filter(host__in=hosts).values_list("pk", flat=True))
-
-
-def _try_claim_host(agents: list[int], operation: Operation, port: HostPort) -> bool:
-    """Claim the agents behind a port, looked up at first; returns whether there is none that another one has."""
-    agents[:] = agents or _agents_behind(port)
-    if not agents:
-        return True
-    free = Q(turn_of=None) | Q(turn_of=operation.pk)
-    rows = HostAgent.objects.filter(pk__in=agents)
-    until = timezone.now() + timedelta(seconds=HOST_CLAIM_SECONDS)
-    taken = rows.filter(free).update(turn_of=operation.pk, turn_until=until)
-    return taken > 0 or not rows.exists()
-
-
-def host_claims_release(operation: Operation) -> None:
-    """Release all host claims of an operation, also those of a previous worker that died."""
-    HostAgent.objects.filter(turn_of=operation.pk).update(turn_of=None, turn_until=None)
-
-
-WATCHED += [
-    WatchedClaims(Operation.objects.open, "lease_until", CLAIM_SECONDS, {"worker": ""}),
-    WatchedClaims(HostAgent.objects.all, "turn_until", HOST_CLAIM_SECONDS, {"turn_of": None}),
-]
+WATCHED.append(WatchedClaims(Operation.objects.open, "lease_until", CLAIM_SECONDS, {"worker": ""}))

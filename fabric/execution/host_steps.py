@@ -20,10 +20,12 @@ from fabric.agents.selectors import (
     holders_label,
     latest_report,
     match_device,
+    no_report_reason,
     reporting_agent,
 )
 from fabric.agents.services import agent_request
-from fabric.execution.claims import OperationClaim, OperationFailedError, host_claim
+from fabric.execution.claims import OperationClaim, OperationFailedError
+from fabric.execution.host_claims import host_claim
 from fabric.inventory.labels import may_name_host
 from fabric.inventory.models import Device, Host, HostPort
 from hostwire.protocol import CommandAnswer, DrainRequest, PciDevice, RescanRequest, RestoreRequest
@@ -41,9 +43,10 @@ BROKER_SECONDS = 20.0  # time for a broker to restart
 BROKER_RETRY_PAUSE = 0.5
 
 
-async def release_device(claim: OperationClaim, device: Device, port: HostPort) -> None:
+async def release_device(claim: OperationClaim, device: Device, port: HostPort, *, has_agent: bool) -> None:
     """Have the host release a device; raises OperationFailedError where it is in use and not forced."""
-    agent, why_not = await run_in_thread(_current_agent, port)
+    none = None, no_report_reason(port, is_known=False)
+    agent, why_not = (await run_in_thread(reporting_agent, port)) if has_agent else none
     is_named = may_name_host(device, port)
     if agent is None:
         claim.skip(
@@ -100,7 +103,7 @@ def skip_release(claim: OperationClaim, port: HostPort) -> None:
 
 async def restore_device(claim: OperationClaim, device: Device, port: HostPort) -> None:
     """Have the host take back a device that it released, and that was not detached after all; tries once."""
-    agent, _ = await run_in_thread(_current_agent, port)
+    agent, _ = await run_in_thread(reporting_agent, port)
     if agent is None:
         return
     try:
@@ -111,14 +114,12 @@ async def restore_device(claim: OperationClaim, device: Device, port: HostPort) 
         logger.warning("operation %s: the device was not restored on its host: %s", claim.operation.pk, error.sentence)
 
 
-async def known_addresses(device: Device, port: HostPort | None, *, is_there: bool) -> tuple[str, ...] | None:
+async def known_addresses(device: Device, port: HostPort, *, is_there: bool) -> tuple[str, ...] | None:
     """Return the addresses that a host shows before a device is attached to it; None where they are unknown.
 
     Its own address is excluded where it `is_there` already: at the host's other port, or attached by a previous worker.
     """
-    if port is None:
-        return None
-    agent, _ = await run_in_thread(_current_agent, port)
+    agent, _ = await run_in_thread(reporting_agent, port)
     report = latest_report(agent)
     if agent is None or report is None:
         return None
@@ -133,7 +134,7 @@ async def wait_until_seen(
 
     `is_link_up` is False where the chassis did not tell that.
     """
-    agent, why_not = await run_in_thread(_current_agent, port)
+    agent, why_not = await run_in_thread(reporting_agent, port)
     is_named = may_name_host(device, port)
     if agent is None:
         claim.skip(
@@ -178,11 +179,6 @@ def _seen_sentence(host: str, devices: tuple[PciDevice, ...]) -> str:
     width = f", x{found.width}" if found.width else ""
     speed = f" at {found.speed:g} GT/s" if found.speed else ""
     return f"{host} sees it at {found.address}{width}{speed}."
-
-
-def _current_agent(port: HostPort) -> tuple[HostAgent | None, str]:
-    """Return the result of `reporting_agent` for the cable as it is now."""
-    return reporting_agent(HostPort.objects.select_related("host").filter(pk=port.pk).first() or port)
 
 
 def _match(agent: HostAgent, device: Device) -> DeviceMatch:

@@ -79,9 +79,9 @@ class OperationLane:
         try:
             self.end_session()
         finally:
-            self._runner.close()
             self._thread.submit(connections.close_all)
             self._thread.shutdown()
+            self._runner.close()
 
     @asynccontextmanager
     async def bmc(self, chassis: Chassis, timeout: float = REQUEST_SECONDS) -> AsyncIterator[BmcClient]:

@@ -6,6 +6,8 @@ import asyncio
 import time
 from functools import partial
 
+from django.utils import timezone
+
 from core.language import gettext_noop
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import read_link
@@ -42,7 +44,7 @@ async def wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) -
     end, check_at = began + LINK_SECONDS, began + PRESENCE_SECONDS
     up_since = None
     while True:
-        asked_at = time.monotonic()
+        asked_at, read_at = time.monotonic(), timezone.now()
         link = await claim.retry(partial(read_link, bmc, port.uri))
         now = time.monotonic()
         if link.status != "LinkUp":
@@ -57,6 +59,7 @@ async def wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) -
                     f"Attached, but the link of {port.name} is '{link.status}' after {LINK_SECONDS:.0f} s."
                 )
         elif not is_link_degraded(link, device.max_lanes, device.max_pcie_type):
+            claim.link.keep(link, read_at)
             return describe_link(link), True
         else:
             up_since = now if up_since is None else up_since

@@ -23,8 +23,8 @@ def operation_dialect(operation: Operation) -> Dialect:
 
 async def zones_of(claim: OperationClaim, bmc: BmcClient, member: str) -> list[str]:
     """Return the zones of the device on the BMC: several where somebody else attached it, too, and the BMC let them."""
-    zones, read_at = await claim.zone_uris(), timezone.now()
-    found = await read_zones(bmc, zones, operation_dialect(claim.operation))
+    read_at = timezone.now()
+    found = await read_zones(bmc, claim.parts.zones, operation_dialect(claim.operation))
     claim.zones.keep(found, read_at)
     return [uri for uri, zone in found.items() if member in zone.members]
 

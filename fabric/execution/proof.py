@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -41,8 +42,12 @@ async def proof_begin(claim: OperationClaim, bmc: BmcClient) -> None:
     found = await _rest_of_chassis(claim, bmc)
     plain = {} if found is None else msgspec.to_builtins(found)
     proof = Proof(operation=claim.operation, before=plain, before_at=now)
-    await run_in_thread(Proof.objects.bulk_create, [proof], ignore_conflicts=True)
     claim.proof = proof
+    claim.meanwhile(run_in_thread(_begin, proof))
+
+
+def _begin(proof: Proof) -> None:
+    Proof.objects.bulk_create([proof], ignore_conflicts=True)
     failpoint("operation.proof.begun")
 
 
@@ -52,7 +57,19 @@ async def proof_end(claim: OperationClaim, bmc: BmcClient) -> None:
     if proof is None:
         return  # it ended before it could have changed anything
     found = await _rest_of_chassis(claim, bmc)
-    await run_in_thread(_conclude, proof, claim.operation, found)
+    conclude = partial(_conclude_at_end, proof, claim.operation, found)
+    if claim.operation.kind != Operation.Kind.TRIAL and _is_untouched(proof, found):
+        claim.at_end(conclude)  # nothing to look up, and nobody asks for it before
+    else:
+        await run_in_thread(conclude)
+
+
+def _is_untouched(proof: Proof, found: CompositionSnapshot | None) -> bool:
+    return bool(proof.before) and msgspec.convert(proof.before, CompositionSnapshot) == found
+
+
+def _conclude_at_end(proof: Proof, operation: Operation, found: CompositionSnapshot | None) -> None:
+    _conclude(proof, operation, found)
     failpoint("operation.proof.ended")
 
 
@@ -70,12 +87,10 @@ def _stored_proof(operation: Operation) -> Proof | None:
 async def _rest_of_chassis(claim: OperationClaim, bmc: BmcClient) -> CompositionSnapshot | None:
     """Return all zones and links of the chassis except the operation's own; None where they cannot be read."""
     operation = claim.operation
-    zones, own = await claim.zone_uris(), operation.device.endpoint_uri if operation.device is not None else ""
-    if claim.other_links is None:
-        claim.other_links = await run_in_thread(other_links, operation)
+    own = operation.device.endpoint_uri if operation.device is not None else ""
     asked: dict[str, Any] = {
-        "zone_uris": zones,
-        "port_uris": claim.other_links,
+        "zone_uris": claim.parts.zones,
+        "port_uris": await _other_links(claim),
         "dialect": operation_dialect(operation),
     }
     try:
@@ -89,19 +104,17 @@ async def _rest_of_chassis(claim: OperationClaim, bmc: BmcClient) -> Composition
     )
 
 
-def other_links(operation: Operation) -> list[str]:
+async def _other_links(claim: OperationClaim) -> list[str]:
     """Return the ports of the chassis, without those that are the operation's own."""
-    chassis, device = operation.chassis_id, operation.device
+    operation, device = claim.operation, claim.operation.device
     own_ports = {operation.port_id}
     if device is not None and device.slot is not None:
         own_ports.add(device.slot.port_id)
     if operation.kind == Operation.Kind.CABLE and operation.source is not None:
         own_ports.add(operation.source.port_id)
     if operation.managed_part is not None:
-        own_ports |= interrupted_ports(operation.managed_part)
-    ports = Port.objects.filter(Q(slot__isnull=False) | Q(host_port__isnull=False), chassis=chassis, missing_since=None)
-    links = ports.exclude(pk__in=[pk for pk in own_ports if pk is not None]).values_list("uri", flat=True)
-    return list(links.order_by())
+        own_ports |= await run_in_thread(interrupted_ports, operation.managed_part)
+    return [uri for uri, port in claim.parts.ports.items() if port not in own_ports]
 
 
 def _conclude(proof: Proof, operation: Operation, found: CompositionSnapshot | None) -> None:

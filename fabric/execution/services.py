@@ -17,8 +17,9 @@ from core.language import gettext_noop
 from core.threads import run_in_thread
 from fabric.bmc.client import REQUEST_SECONDS
 from fabric.bmc.firmware import PUSH_SECONDS
-from fabric.execution.claims import OperationCancelledError, OperationClaim, host_claims_release
+from fabric.execution.claims import OperationCancelledError, OperationClaim
 from fabric.execution.firmware_steps import UPDATE_SECONDS, VERSION_SECONDS
+from fabric.execution.host_claims import host_claims_release
 from fabric.execution.lanes import OperationLane, warm_lanes
 from fabric.execution.log_steps import LOGS_SECONDS
 from fabric.execution.part_steps import RESET_SECONDS
@@ -57,14 +58,17 @@ def runnable_operations() -> list[str]:
     ]
 
 
-def next_operation(operation_id: str) -> str | None:
-    """Return the id of the operation that waited for the end of this one; None for none, or while this one runs."""
-    needed = Operation.objects.only("state", "kind", "chassis", "drawer", "lease_until")
-    ended = single(needed.filter(pk=operation_id))
-    if ended is None or ended.is_open:
-        return None
-    first = needed.open().in_queue_of(ended).in_turn_to_run().first()
-    return None if first is None or first.lease_until is not None else str(first.pk)
+def ended_operation(operation_id: str) -> Operation | None:
+    """Return what `next_operation` needs of an operation; None while it runs, or where it is gone."""
+    ended = single(Operation.objects.only("state", "kind", "chassis", "drawer", "plan").filter(pk=operation_id))
+    return None if ended is None or ended.is_open else ended
+
+
+def next_operation(ended: Operation) -> Operation | None:
+    """Return the operation that waited for the end of this one, with its id and plan; None for none."""
+    waiting = Operation.objects.open().in_queue_of(ended).in_turn_to_run()
+    first = next(iter(waiting.only("lease_until", "plan")[:1]), None)
+    return None if first is None or first.lease_until is not None else first
 
 
 def execute(operation_id: str, *, worker: str) -> None:
@@ -112,7 +116,7 @@ class _OperationRun:
             logger.exception("operation %s waits for the database", self.operation.pk)
         finally:
             renewal.cancel()
-            self.claim.stop_announcing()
+            await self.claim.close()
 
     async def _work(self) -> None:
         operation = self.operation

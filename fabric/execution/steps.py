@@ -9,20 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 from core.errors import Unavailable
 from core.failpoints import failpoint
 from core.language import gettext_noop
-from core.threads import run_in_thread
+from core.threads import run_in_thread, running
 from fabric.bmc.client import BmcClient
-from fabric.bmc.composition import configure_port, read_zone, set_drawer_mode
+from fabric.bmc.composition import configure_port, read_link, read_zone, set_drawer_mode
 from fabric.bmc.errors import BmcError
 from fabric.bmc.types import DrawerMode
 from fabric.bmc.values import text
-from fabric.execution.claims import OperationClaim, OperationFailedError, host_claim
+from fabric.execution.claims import OperationClaim, OperationFailedError
 from fabric.execution.firmware_steps import read_part_version, update_firmware
+from fabric.execution.host_claims import host_claim, ports_with_agents
 from fabric.execution.host_steps import (
     RELEASE_STEP,
     known_addresses,
@@ -36,14 +37,14 @@ from fabric.execution.log_steps import collect_logs
 from fabric.execution.membership import operation_dialect, set_membership, zones_of
 from fabric.execution.part_steps import read_part, reset_part
 from fabric.execution.permission import check_still_allowed, nothing_changed_note
-from fabric.execution.proof import other_links, proof_begin, proof_end
+from fabric.execution.proof import proof_begin, proof_end
 from fabric.execution.trial_steps import conclude_trial, revert_trial
 from fabric.inventory.models import Device, HostPort
 from fabric.operations.models import Operation
 from fabric.operations.rules import CABLE_SECONDS, PortSetting
 from fabric.plans.refresh import (
+    mirror_attachment,
     read_cabled_host_identity,
-    refresh_attachment,
     refresh_cable,
     refresh_mode,
     refresh_port,
@@ -80,7 +81,7 @@ async def read_back(claim: OperationClaim, bmc: BmcClient) -> str:
     reads the rest of the chassis: it is notified of every end of an operation.
     """
     operation = claim.operation
-    if operation.drawer is not None and operation.kind == Operation.Kind.MODE:
+    if operation.kind == Operation.Kind.MODE and operation.drawer is not None:
         return await refresh_mode(bmc, operation.drawer)
     if operation.port is not None and operation.kind == Operation.Kind.PORT:
         setting = await refresh_port(bmc, operation.port)
@@ -107,9 +108,21 @@ async def read_back(claim: OperationClaim, bmc: BmcClient) -> str:
     # Of several that which is not wanted.
     zone_uri = min(zones, key=lambda uri: operation.target is not None and operation.target.uri == uri, default="")
     failpoint("operation.read")
-    await refresh_attachment(bmc, operation.device, zone_uri, operation, before_write=claim.check_held)
-    failpoint("operation.mirrored")
+    slot = operation.device.slot
+    link = claim.link.take()
+    if link is None and slot is not None and slot.port is not None:
+        link = await read_link(bmc, slot.port.uri)
+
+    def mirror(device: Device = operation.device) -> None:
+        mirror_attachment(device, zone_uri, link, operation, claim.parts.zones)
+
+    claim.meanwhile(_mirror(claim, mirror))
     return zone_uri
+
+
+async def _mirror(claim: OperationClaim, mirror: Callable[[], None]) -> None:
+    await claim.store_with(mirror)
+    failpoint("operation.mirrored")
 
 
 async def restore_on_host(claim: OperationClaim, found: str) -> None:
@@ -188,19 +201,23 @@ async def _verify(claim: OperationClaim, bmc: BmcClient, wanted: str, failure: s
 
 async def _detach_device(claim: OperationClaim, bmc: BmcClient, device: Device) -> tuple[str, ...] | None:
     """Check everything, and detach the device; returns the addresses that the target host shows."""
-    operation, source = claim.operation, claim.operation.source
+    operation, source, target = claim.operation, claim.operation.source, claim.operation.target
+    known = None
     async with contextlib.AsyncExitStack() as until_detached:
         async with claim.step("Check", late=True):
-            await run_in_thread(_check_and_read, claim)
-            _check_device_identity(operation, device)
-            zone_uri = await _check_current_zone(claim, bmc, device)
+            # The zones are read meanwhile.
+            async with running(claim.retry(partial(zones_of, claim, bmc, device.endpoint_uri))) as reading:
+                with_agent = await run_in_thread(_check_and_find_agents, operation)
+                _check_device_identity(operation, device)
+                zone_uri = await _check_current_zone(claim, bmc, device, await reading)
             await proof_begin(claim, bmc)
             is_held = source is not None and zone_uri == source.uri and not _is_reattachment_resumed(operation)
-            if is_held and source is not None:
+            if is_held and source is not None and source.pk in with_agent:
                 await until_detached.enter_async_context(host_claim(claim, source))
-            known = await known_addresses(device, operation.target, is_there=_is_on_target_host(operation, zone_uri))
+            if target is not None and target.pk in with_agent:
+                known = await known_addresses(device, target, is_there=_is_on_target_host(operation, zone_uri))
         if source is not None and is_held:
-            await release_device(claim, device, source)
+            await release_device(claim, device, source, has_agent=source.pk in with_agent)
         elif source is not None:
             # Its host has others of the kind, or has it at another port by now: none of them may be released.
             skip_release(claim, source)
@@ -227,11 +244,10 @@ async def _attach_device(
     await wait_until_seen(claim, device, target, known, is_link_up=is_up)
 
 
-def _check_and_read(claim: OperationClaim) -> None:
-    """Check the requester's permission, and read what the proof is about, in one trip to the database's thread."""
-    check_still_allowed(claim.operation)
-    claim.read_zone_uris()
-    claim.other_links = other_links(claim.operation)
+def _check_and_find_agents(operation: Operation) -> set[int]:
+    """Check the requester's permission; returns those of its host ports (ids) whose hosts have an agent."""
+    check_still_allowed(operation)
+    return ports_with_agents(operation.source, operation.target)
 
 
 def _check_device_identity(operation: Operation, device: Device) -> None:
@@ -257,13 +273,12 @@ def _is_on_target_host(operation: Operation, zone_uri: str) -> bool:
     return target is not None and target.host_id is not None and hosts.get(zone_uri) == target.host_id
 
 
-async def _check_current_zone(claim: OperationClaim, bmc: BmcClient, device: Device) -> str:
-    """Return the zone of the device, '' for none; raises OperationFailedError for one not of the operation.
+async def _check_current_zone(claim: OperationClaim, bmc: BmcClient, device: Device, zones: list[str]) -> str:
+    """Return that of its zones in which the device is, '' for none; raises OperationFailedError for one not of these.
 
     From one of several it may still be detached.
     """
     operation = claim.operation
-    zones = await claim.retry(partial(zones_of, claim, bmc, device.endpoint_uri))
     own = [port.uri for port in (operation.source, operation.target) if port is not None]
     zone_uri = next((uri for uri in own if uri in zones), "")
     if set(zones) - set(own) and not (zone_uri and operation.target is None):
@@ -284,7 +299,8 @@ async def _try_dialect(claim: OperationClaim, bmc: BmcClient) -> None:
         raise OperationFailedError(gettext_noop("The device or the host port is gone from the site."))
     async with _check(claim, bmc):
         _check_device_identity(claim.operation, device)
-        await _check_current_zone(claim, bmc, device)
+        zones = await claim.retry(partial(zones_of, claim, bmc, device.endpoint_uri))
+        await _check_current_zone(claim, bmc, device, zones)
     async with claim.step("Write", late=True) as step:
         await claim.retry(partial(set_membership, claim, bmc, port.uri, device.endpoint_uri, present=True))
         step["sentence"] = f"The zone of {port.label} holds {device.name}, as read back."

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from accounts.access import actor_name
@@ -171,12 +171,12 @@ async def _read_hardware(claim: PlanningClaim, chassis: Iterable[Chassis], desir
             await refresh_allocation(row, desired)
 
 
-def plan_without_steps(operation_id: str) -> str | None:
+def plan_without_steps(ended: Operation) -> str | None:
     """Return the id of the plan that an operation is a step of, where it is to be advanced: no step of it is open."""
-    plans = Plan.objects.filter(operations__pk=operation_id)
     # Of two steps that end at the same moment, the later one sees that the other has ended.
-    ended = plans.exclude(Exists(Operation.objects.open().filter(plan=OuterRef("pk")).order_by()))
-    return next((str(pk) for pk in ended.order_by().values_list("pk", flat=True)), None)
+    if ended.plan_id is None or Operation.objects.open().filter(plan=ended.plan_id).exists():
+        return None
+    return str(ended.plan_id)
 
 
 def idle_plans() -> list[str]:

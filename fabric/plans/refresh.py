@@ -5,7 +5,7 @@ Each function raises BmcError where the BMC cannot be read; the database is unch
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -52,7 +52,7 @@ async def refresh_allocation(chassis: Chassis, desired: DesiredState) -> None:
     newer = Operation.objects.at_work_since(begun).filter(chassis=chassis, device__isnull=False)
     devices = Device.objects.filter(chassis=chassis, missing_since=None).exclude(endpoint_uri="")
     devices = devices.exclude(pk__in=newer.values("device"))
-    await run_in_thread(mirror_attachments, devices, chassis=chassis.pk, zones=found)
+    await run_in_thread(mirror_attachments, devices, zones={row.uri: row.pk for row in zones}, members=found)
 
 
 async def refresh_mode(bmc: BmcClient, drawer: Drawer) -> DrawerMode:
@@ -87,24 +87,17 @@ async def refresh_cable(bmc: BmcClient, host_port: HostPort) -> str:
     return identity
 
 
-async def refresh_attachment(
-    bmc: BmcClient, device: Device, zone_uri: str, operation: Operation, *, before_write: Callable[[], Awaitable[None]]
+def mirror_attachment(
+    device: Device, zone_uri: str, link: PortLink | None, operation: Operation, zones: Mapping[str, int]
 ) -> None:
     """Store that a device is in a zone ('': in none), and how the link of its slot has trained, after an operation.
 
-    `before_write` is awaited after the reads: it raises where they may be outdated.
+    `zones` has the host ports (ids) by the URIs of their zones.
     """
-    behind = device.slot.port if device.slot is not None else None
-    link = None if behind is None else await read_link(bmc, behind.uri)
-    await before_write()
-    await run_in_thread(_mirror_attachment, device, zone_uri, link, operation)
-
-
-def _mirror_attachment(device: Device, zone_uri: str, link: PortLink | None, operation: Operation) -> None:
     mirror_attachments(
         Device.objects.filter(pk=device.pk),
-        chassis=device.chassis_id,
-        zones=[(device.endpoint_uri, zone_uri)],
+        zones=zones,
+        members=[(device.endpoint_uri, zone_uri)],
         operations={device.pk: operation} if operation.state in Operation.AT_WORK else {},
     )
     if link is not None and device.slot is not None:
@@ -117,19 +110,19 @@ def _mirror_attachment(device: Device, zone_uri: str, link: PortLink | None, ope
 def mirror_attachments(
     devices: QuerySet[Any],
     *,
-    chassis: int,
-    zones: Iterable[tuple[str, str]],
+    zones: Mapping[str, int],
+    members: Iterable[tuple[str, str]],
     operations: Mapping[int, Operation] = NO_OPERATIONS,
 ) -> None:
-    """Store the zones of these devices of a chassis: `zones` has the URIs of endpoints and of zones that they are in.
+    """Store the zones of these devices of a chassis: `members` has the URIs of endpoints and of zones that they are in.
 
-    Of a device in several zones the stored one stays. `operations` are known to be the cause, by device.
+    `zones` has the host ports (ids) by the URIs of their zones. Of a device in several zones the stored one stays.
+    `operations` are known to be the cause, by device.
     """
-    ports = dict(HostPort.objects.filter(chassis=chassis).values_list("uri", "pk"))
     found: dict[str, list[int | None]] = {}
-    for endpoint, zone in zones:
-        if zone in ports:
-            found.setdefault(endpoint, []).append(ports[zone])
+    for endpoint, zone in members:
+        if zone in zones:
+            found.setdefault(endpoint, []).append(zones[zone])
     with transaction.atomic():
         rows = list(lock_rows(devices.only("endpoint_uri", "host_port")))
         for row in rows:

@@ -43,6 +43,7 @@ def say(word: str) -> None:
 def work(order: dict[str, Any]) -> None:
     """Do what a worker does of an operation; does not return."""
     from fabric.execution.services import execute
+    from fabric.operations.models import Operation
     from fabric.plans.jobs import plan_advance, plan_without_steps
     from tests.fabric.disorder import at_step
 
@@ -50,7 +51,7 @@ def work(order: dict[str, Any]) -> None:
     try:
         with at_step(order["operation"], order["step"], lambda: os.kill(os.getpid(), signal.SIGKILL)):
             execute(order["operation"], worker=f"mortal:{os.getpid()}")
-        if plan := plan_without_steps(order["operation"]):
+        if plan := plan_without_steps(Operation.objects.get(pk=order["operation"])):
             plan_advance(plan)
         status = 0
     finally:

@@ -129,7 +129,7 @@ class Planning(Leasing, RuleBasedStateMachine):
         if operation is not None:
             execute(str(operation.pk), worker="first")
             self.judge(operation)
-            if goes_on and (plan := plan_without_steps(str(operation.pk))):
+            if goes_on and (plan := plan_without_steps(operation)):
                 plan_advance(plan)
 
     @action(
@@ -212,7 +212,7 @@ class Planning(Leasing, RuleBasedStateMachine):
 
         def work(operation: Operation, worker: str) -> None:
             execute(str(operation.pk), worker=worker)
-            if plan := plan_without_steps(str(operation.pk)):
+            if plan := plan_without_steps(operation):
                 plan_advance(plan)
 
         self.together([lambda one=one, n=n: work(one, f"worker {n}") for n, one in enumerate(todo)])  # type: ignore[misc]
