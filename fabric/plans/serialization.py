@@ -55,6 +55,8 @@ def replaced_devices(base: Mapping[str, Any], now: Mapping[str, Any]) -> list[in
 
 def base_differences(base: Mapping[str, Any], now: Mapping[str, Any], person: User | None) -> list[str]:
     """Return sentences on the differences from the base state of a plan that the user may see."""
+    if base == now:
+        return []
     then, current = DesiredState.from_json(base), DesiredState.from_json(now)
     devices = visible_rows(
         Device.objects.select_related("slot"), person, _changed(then.attachments, current.attachments)
@@ -125,14 +127,14 @@ def setting_json(setting: PortSetting | None) -> dict[str, Any]:
     return {} if setting is None else asdict(setting)
 
 
-def steps_json(planned: PlannedSteps) -> list[dict[str, Any]]:
-    """Return steps and objections as JSON, as shown in the preview."""
+def steps_json(planned: PlannedSteps, parts: DesiredParts | None = None) -> list[dict[str, Any]]:
+    """Return steps and objections as JSON, as shown in the preview; `parts`: what `step_parts` returned for them."""
     if planned.objections:
         return [
             {"objection": english(one.sentence), "drawer": one.drawer, "device": one.device}
             for one in planned.objections
         ]
-    parts = step_parts(planned.steps)
+    parts = parts or step_parts(planned.steps)
     return [
         msgspec.to_builtins(step) | {"setting": setting_json(step.setting), "sentence": step_sentence(step, parts)}
         for step in planned.steps

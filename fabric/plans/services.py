@@ -196,11 +196,12 @@ def plan_apply(
             locked.finished_at = None if planned.steps else locked.applied_at
             locked.acting, locked.acting_name = person, actor_name(person)
             locked.request_id = request_id()
-            locked.preview = steps_json(planned)
+            of_steps = step_parts(planned.steps)
+            locked.preview = steps_json(planned, of_steps)
             # Devices that are detached only for another change are reattached after a resume and a rollback, too.
             locked.wanted = desired.with_interrupted(planned.steps).as_json()
             locked.save()
-            operations_create(locked, planned.steps, force=force)
+            operations_create(locked, planned.steps, of_steps, force=force)
             failpoint("plan.applied.uncommitted")
             act.before = {"state": "draft"}
             act.after = {"state": locked.state, "steps": [step["sentence"] for step in locked.preview]}
@@ -246,12 +247,20 @@ def _rollback_values(
 
 
 def operations_create(
-    plan: Plan, steps: Iterable[PlanStep], *, is_rollback: bool = False, force: Collection[int] = ()
+    plan: Plan,
+    steps: Iterable[PlanStep],
+    parts: DesiredParts | None = None,
+    *,
+    is_rollback: bool = False,
+    force: Collection[int] = (),
 ) -> list[Operation]:
-    """Create the operations of a plan's steps, after its existing ones; enqueue the first of each drawer."""
+    """Create the operations of a plan's steps, after its existing ones; enqueue the first of each drawer.
+
+    `parts`: what `step_parts` returned for the steps.
+    """
     first = (plan.operations.order_by("-position").values_list("position", flat=True).first() or 0) + 1
     steps = list(steps)
-    parts = step_parts(steps)
+    parts = parts or step_parts(steps)
     now = timezone.now()
     made = [
         Operation(
