@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from django.db.models import Q
 
@@ -25,8 +25,8 @@ OPERATION_FIELDS = ("kind", "drawer", "device", "source", "target", "host", "por
 DrawerKey = tuple[int, int | None]  # a chassis and a drawer of it; None: parts outside drawers
 
 
-def projected_drawers(chassis: Collection[int], *, only: int | None = None) -> dict[DrawerKey, DrawerSnapshot]:
-    """Return all drawers of these chassis as they will be once every open operation is done, or `only` one (id).
+def projected_drawers(chassis: Collection[int], *, only: Drawer | None = None) -> dict[DrawerKey, DrawerSnapshot]:
+    """Return all drawers of these chassis as they will be once every open operation is done, or `only` this one.
 
     Parts outside drawers have a snapshot of their own; missing parts are left out. Six queries, however many chassis.
     """
@@ -35,11 +35,17 @@ def projected_drawers(chassis: Collection[int], *, only: int | None = None) -> d
     if only is not None:
         of_drawers, of_slots = Q(drawer=only), Q(slot__drawer=only)
         of_parts = of_slots | Q(host_port__drawer=only)
-    drawers = Drawer.objects.filter(Q() if only is None else Q(pk=only), **here)
-    drawers = drawers.only("chassis", "name", "mode").order_by("chassis", "number", "pk")
+    drawers: Iterable[Drawer]
+    rows: Iterable[tuple[int, str, str, str]]
+    if only is None:
+        drawers = Drawer.objects.filter(**here).only("chassis", "name", "mode").order_by("chassis", "number", "pk")
+        rows = Chassis.objects.filter(pk__in=chassis).values_list("pk", "name", "manufacturer", "model")
+    else:
+        drawers, its = [only] * (only.missing_since is None), only.chassis
+        rows = [(its.pk, its.name, its.manufacturer, its.model)]
     names: dict[DrawerKey, str] = {(row.chassis_id, row.pk): row.name for row in drawers}
     profiles: dict[int, ChassisProfile] = {}
-    for pk, name, *model in Chassis.objects.filter(pk__in=chassis).values_list("pk", "name", "manufacturer", "model"):
+    for pk, name, *model in rows:
         names[pk, None], profiles[pk] = name, profile_of(*model)
     ports = HostPort.objects.filter(of_drawers, **here).only(*PORT_FIELDS).order_by("number", "pk")
     devices = Device.objects.filter(of_slots, **here).select_related("slot").only(*DEVICE_FIELDS)
@@ -106,8 +112,8 @@ def projected_drawers(chassis: Collection[int], *, only: int | None = None) -> d
 
 
 def projected_drawer(drawer: Drawer) -> DrawerSnapshot:
-    """Return one drawer as it will be once every open operation is done; a missing one is empty."""
-    found = projected_drawers([drawer.chassis_id], only=drawer.pk).get((drawer.chassis_id, drawer.pk))
+    """Return a drawer, just read, as it will be once every open operation is done; a missing one is empty."""
+    found = projected_drawers([drawer.chassis_id], only=drawer).get((drawer.chassis_id, drawer.pk))
     return found or DrawerSnapshot(
         chassis=drawer.chassis_id,
         id=drawer.pk,

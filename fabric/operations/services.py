@@ -177,9 +177,10 @@ def _create_mode(person: User, drawer: Drawer, mode: str, idempotency_key: str, 
         return replayed
     if other := Operation.objects.open().filter(drawer=drawer).first():
         raise _conflict_with(other, _("The drawer"), person)
-    if drawer.missing_since is not None:
+    now: Drawer | None = single(Drawer.objects.select_related("chassis").filter(pk=drawer.pk))
+    if now is None or now.missing_since is not None:
         raise Conflict(_("{name} is missing: the chassis no longer reports it.", name=drawer.name))
-    if reason := mode_violation(projected_drawer(drawer).state(), DrawerMode(mode)):
+    if reason := mode_violation(projected_drawer(now).state(), DrawerMode(mode)):
         raise RuleViolation(reason)
     return operation_store(
         person,
@@ -330,6 +331,7 @@ def _check_attachable(device: Device, target: HostPort | None, *, with_rules: bo
                     label=target.label, drawer=drawer.name, name=device.name,
                 )
             )  # fmt: skip
+        drawer.chassis = device.chassis
         state = projected_drawer(drawer).state() if with_rules else None
         if state and (reason := attach_violation(state, slot=device.slot.number, label=target.label)):
             raise RuleViolation(reason)

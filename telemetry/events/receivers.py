@@ -173,12 +173,6 @@ def _view_name(request: Any) -> str:
 
 def _record_operation(row: Operation) -> int:
     """Record that an operation started and, where it has, that it ended; returns the number of new events."""
-    about: dict[str, Any] = {
-        "chassis_id": row.chassis_id, "device_id": row.device_id, "drawer_id": row.drawer_id, "host_id": row.host_id,
-        "port_id": row.port_id or _port_of(row), "tenant_id": row.tenant_id,
-        "link": reverse("fabric:operation", args=[row.pk]), "person_id": row.requested_by_id,
-        "person_name": row.requested_by_name, "source": EventSource.OPERATION, "chassis_name": row.chassis.name,
-    }  # fmt: skip
     reports = []
     if row.started_at is not None:
         reports.append(_report(f"operation {row.pk} begun", "OperationBegun", row.started_at, f"Begun: {row.summary}."))
@@ -189,6 +183,14 @@ def _record_operation(row: Operation) -> int:
             name, word = "OperationRolledBack", "Rolled back"
         text = f"{word}: {row.summary}.{f' {row.error}' if row.error else ''}"
         reports.append(_report(f"operation {row.pk} {row.state}", name, row.finished_at, text, severity))
+    if not reports:
+        return 0
+    about: dict[str, Any] = {
+        "chassis_id": row.chassis_id, "device_id": row.device_id, "drawer_id": row.drawer_id, "host_id": row.host_id,
+        "port_id": row.port_id or _port_of(row), "tenant_id": row.tenant_id,
+        "link": reverse("fabric:operation", args=[row.pk]), "person_id": row.requested_by_id,
+        "person_name": row.requested_by_name, "source": EventSource.OPERATION, "chassis_name": row.chassis.name,
+    }  # fmt: skip
     return len(events_record(reports, **about))
 
 
