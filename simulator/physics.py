@@ -58,6 +58,7 @@ class Physics:
         self._weather = random.Random(f"{seed}/{state.name}/weather")
         self._training = random.Random(f"{seed}/{state.name}/training")
         self.time = 0.0
+        self._trained_at = math.inf  # when the next link has trained, simulated s; a link kept down trains until it may
         profile = random.Random(f"{seed}/{state.name}/profile")
         for slot in state.all_slots():
             phase, period = profile.random() * math.tau, profile.uniform(18, 55)
@@ -75,6 +76,7 @@ class Physics:
         link.lanes = 0
         link.errors["L0ToRecoveryCount"] += 1
         link.trains_until = self.time + self._training.uniform(MIN_TRAINING, MAX_TRAINING)
+        self._trained_at = min(self._trained_at, link.trains_until)
 
     def drop(self, port: SwitchPort) -> None:
         """Take the link of a port down without a notification; NoLink without anything at its other end."""
@@ -93,10 +95,13 @@ class Physics:
         self._finish_training(now)
 
     def _finish_training(self, now: float) -> None:
-        for drawer in self._state.drawers.values():
-            ports: list[SwitchPort] = [*drawer.slots.values(), *drawer.host_ports.values()]
-            for port in ports:
-                self._finish_link(port, now)
+        if now < self._trained_at:
+            return
+        ports = self._state.switch_ports()
+        for port in ports:
+            self._finish_link(port, now)
+        until = (port.link.trains_until for port in ports)
+        self._trained_at = min((one for one in until if one is not None), default=math.inf)
 
     def _finish_link(self, port: SwitchPort, now: float) -> None:
         link = port.link

@@ -199,15 +199,17 @@ class Exchange:
         if node.render is None:
             raise not_found(self._uri)
         body = node.render()
-        etag = node.etag(body)
+        content = msgspec.json.encode(body)
+        etag = node.etag_of(content)
         if etag in _listed(self._request.headers.get(hdrs.IF_NONE_MATCH)):
             return web.Response(status=304, headers={**COMMON, **allow, "ETag": etag})
         if not query.plain or len(body.get("Members", ())) > queries.MAX_PAGE:
             body = queries.apply(body, query, self._render, self._uri)
-        headers = {**allow, "ETag": etag, **_schema_header(body)}
-        if "Link" in headers:
-            body = {**body, "@odata.etag": etag}
-        return json_response(200, body, headers)
+            content = msgspec.json.encode({**body, "@odata.etag": etag} if "@odata.type" in body else body)
+        elif "@odata.type" in body:
+            content = content[:-1] + b',"@odata.etag":' + msgspec.json.encode(etag) + b"}"
+        headers = {**COMMON, **allow, "ETag": etag, **_schema_header(body), "Content-Type": JSON}
+        return web.Response(body=content, headers=headers)
 
     def _raw(self, raw: RawReply, allow: Mapping[str, str]) -> web.Response:
         headers = {**COMMON, **allow, **raw.headers}

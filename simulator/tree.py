@@ -94,9 +94,12 @@ class ResourceNode:
 
     def etag(self, body: Body) -> str:
         """Return the strong ETag of a body; a revision distinguishes equal contents of different times."""
-        checksum = zlib.crc32(msgspec.json.encode(body))
+        return self.etag_of(msgspec.json.encode(body))
+
+    def etag_of(self, content: bytes) -> str:
+        """Return the strong ETag of an encoded body."""
         number = self.revision() if self.revision is not None else 0
-        return f'"{number}-{checksum:08x}"'
+        return f'"{number}-{zlib.crc32(content):08x}"'
 
 
 NodeFactory = Callable[[str], ResourceNode | None]
