@@ -33,6 +33,8 @@ from fabric.bmc.values import (
     NON_INVENTORY_SEGMENTS,
     JsonObject,
     declared_type,
+    expandable_levels,
+    integer,
     is_bounded,
     is_expandable,
     iter_links,
@@ -86,6 +88,7 @@ class Crawl:
         # The requests so far, until somebody clears them, and the digests of the responses: 0 for unusable ones.
         self.digests: dict[str, int] = {}
         self.expands = ""  # the query that expands a collection's members, '' where the service offers none
+        self.most_levels = 1  # of one answer: members, and what is below them
         self.pace = WalkPace()
         self._turns = turns or WalkTurns()
         self._share = share or MemoryShare()
@@ -113,6 +116,7 @@ class Crawl:
             root = await self._timed(self._bmc.service_root())
         self._known.add(ROOT_URI)
         self.expands = expand_query(root.body)
+        self.most_levels = most_levels(root.body) if ONE_LEVEL in self.expands else 1
         self._keep(ROOT_URI, root.body, root.etag, listed_by="")
 
     @property
@@ -300,7 +304,7 @@ class Crawl:
         if not self.expands or "?" in uri or not is_expandable(uri):
             return await self._request(uri)
         try:
-            answer = await self._request(f"{uri}?{self.expands}")
+            answer = await self._expanded(uri)
         except (ServerFault, RequestRefused, Malformed):
             answer = await self._request(uri)
             self.expands = ""
@@ -313,7 +317,22 @@ class Crawl:
                 return await self._request(uri)
         return answer
 
+    async def _expanded(self, uri: str) -> BmcResponse:
+        """Return a collection with its members, and with what is below them as far as the service bears it."""
+        shallow = f"{uri}?{self.expands}"
+        levels = min(expandable_levels(uri), self.most_levels)
+        deep = shallow.replace(ONE_LEVEL, f"$levels={levels}")
+        if deep == shallow:
+            return await self._request(shallow)
+        try:
+            return await self._request(deep)
+        except (ServerFault, RequestRefused, Malformed, TimedOut):
+            answer = await self._request(shallow)
+            self.most_levels = 1
+            return answer
+
     def _keep(self, uri: str, body: JsonObject, etag: str, listed_by: str) -> None:
+        body = self._keep_included(uri, body)
         self.found[uri] = CrawledResource(uri, resource_type(uri, body, listed_by), body, etag)
         lister = declared_type(body)
         members = body.get("Members")
@@ -335,6 +354,20 @@ class Crawl:
                 self._reach(target, referrer=uri, listed_by=lister if member else "")
             else:
                 self._add_problem(uri, ProblemKind.MALFORMED, f"{uri} has a link that is not a text.", "")
+
+    def _keep_included(self, uri: str, body: JsonObject) -> JsonObject:
+        """Keep the resources below one that its answer includes; returns its body with references to them."""
+        if self.most_levels < 2:
+            return body
+        references = {}
+        for name, value in body.items():
+            parts = value if isinstance(value, list) else [value]
+            if name != "Members" and parts and all(is_included(uri, part) for part in parts):
+                kept = [
+                    {"@odata.id": part["@odata.id"]} if self._keep_member(uri, part, "") else part for part in parts
+                ]
+                references[name] = kept if isinstance(value, list) else kept[0]
+        return {**body, **references} if references else body
 
     def _keep_member(self, collection: str, member: dict[str, Any], lister: str) -> bool:
         """Keep a member that its collection includes; returns whether its links are followed."""
@@ -401,13 +434,22 @@ class Crawl:
             )
 
 
+ONE_LEVEL = "$levels=1"
+
+
 def expand_query(root: JsonObject) -> str:
     """Return the query that expands members one level, as the service root declares it, else ''."""
     offered = mapping(root, "ProtocolFeaturesSupported", "ExpandQuery")
     if not (offered.get("NoLinks") is True or offered.get("ExpandAll") is True):
         return ""
     how = "." if offered.get("NoLinks") is True else "*"
-    return f"$expand={how}($levels=1)" if offered.get("Levels") is True else f"$expand={how}"
+    return f"$expand={how}({ONE_LEVEL})" if offered.get("Levels") is True else f"$expand={how}"
+
+
+def most_levels(root: JsonObject) -> int:
+    """Return how many levels one answer may have, as the service root declares it: 1 where links are among them."""
+    offered = mapping(root, "ProtocolFeaturesSupported", "ExpandQuery")
+    return integer(offered, "MaxLevels") or 1 if offered.get("NoLinks") is True else 1
 
 
 def is_resource(body: JsonObject) -> bool:
@@ -425,6 +467,16 @@ def not_a_resource(uri: str, answer: BmcResponse) -> Malformed:
 def is_embedded(member: Any) -> bool:
     """Return whether a member of a collection is the resource itself, not only a reference to it."""
     return isinstance(member, dict) and isinstance(member.get("@odata.id"), str) and "Id" in member and len(member) > 3
+
+
+def is_included(uri: str, value: Any) -> bool:
+    """Return whether the value of a property is a resource below this one itself, or a collection of such."""
+    if not isinstance(value, dict) or "@odata.type" not in value:
+        return False
+    own, members = value.get("@odata.id"), value.get("Members")
+    if not isinstance(own, str) or not own.startswith(f"{uri}/") or "#" in own:
+        return False
+    return all(map(is_embedded, members)) if isinstance(members, list) else is_embedded(value)
 
 
 def are_distinct_members(collection: str, members: list[Any]) -> bool:

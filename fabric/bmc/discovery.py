@@ -157,7 +157,7 @@ class Discovery:
 
     def _read_again(self, moving: list[CrawledResource]) -> None:
         """Queue resources, and the collections that list them, for another read."""
-        self._crawl.digests = {}
+        self._crawl.digests, self._crawl.most_levels = {}, 1  # what is below members is no part of it
         listed_now: set[str] = set()
         collections = {each.uri for each in self._crawl.found.values() if each.kind in CREATED_COLLECTIONS}
         for uri in {each.uri.rpartition("/")[0] for each in moving}:

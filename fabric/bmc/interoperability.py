@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -330,9 +330,13 @@ def _fits(pattern: object, value: str) -> bool:
 def _matches_uris(asked: JsonObject, uri: str) -> bool:
     """Return whether a URI has the form of one of a requirement's URIs, all of it where there are none."""
     patterns: Iterable[str] = asked.get("URIs") or ()
-    return not patterns or any(
-        re.fullmatch("[^/]+".join(map(re.escape, re.split(r"\{\w+\}", one.rstrip("/")))), uri) for one in patterns
-    )
+    return not patterns or any(_uri_pattern(one).fullmatch(uri) for one in patterns)
+
+
+@lru_cache(1000)
+def _uri_pattern(uri: str) -> re.Pattern[str]:
+    """Return what a URI with names in braces, as profiles have them, matches."""
+    return re.compile("[^/]+".join(map(re.escape, re.split(r"\{\w+\}", uri.rstrip("/")))))
 
 
 def _at_pointer(body: JsonObject, pointer: str) -> tuple[bool, Any]:

@@ -212,6 +212,8 @@ SINGLETON_TYPES = {
 }
 # Collections where one $expand is cheaper than a request per member.
 EXPANDABLE_COLLECTIONS = frozenset(MEMBER_TYPES) - {"MetricReports"}
+# Where one answer has what is below the members, too: levels of $expand. Only where that is little, and of known size.
+EXPANDABLE_LEVELS = {"PCIeDevices": 3, "Ports": 2, "Processors": 2, "ResourceBlocks": 3}
 # Subtrees without inventory; only a walk of everything enters them.
 NON_INVENTORY_SEGMENTS = frozenset(
     {
@@ -274,3 +276,8 @@ def resource_type(uri: str, body: JsonObject, listed_by: str) -> str:
 def is_expandable(uri: str) -> bool:
     """Return whether a URI looks like a collection that is cheaper to read with $expand."""
     return uri.rsplit("/", 1)[-1] in EXPANDABLE_COLLECTIONS
+
+
+def expandable_levels(uri: str) -> int:
+    """Return how many levels of $expand a collection is read with: its members, and what is below them."""
+    return EXPANDABLE_LEVELS.get(uri.rsplit("/", 1)[-1], 1)

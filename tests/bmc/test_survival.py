@@ -88,6 +88,58 @@ async def test_expanded_members_that_all_claim_to_be_one_resource_are_read_one_b
     assert [each.uri for each in inventory.chassis] == [ONE, TWO]
 
 
+DEVICES = f"{ONE}/PCIeDevices"
+
+
+def with_functions(*, answer: Answering | None = None) -> dict[str, Answering]:
+    """Return a service with a device whose function is below it, and the answer to $expand with three levels."""
+    functions = f"{DEVICES}/gpu/PCIeFunctions"
+    function = {
+        "@odata.id": f"{functions}/0", "@odata.type": "#PCIeFunction.v1_5_0.PCIeFunction", "Id": "0",
+        "VendorId": "0x10DE",
+    }  # fmt: skip
+    device = {
+        "@odata.id": f"{DEVICES}/gpu", "@odata.type": "#PCIeDevice.v1_14_0.PCIeDevice", "Id": "gpu", "Name": "GPU",
+        "PCIeFunctions": {"@odata.id": functions},
+    }  # fmt: skip
+    below = {**collection(functions, "PCIeFunction"), "Members": [function]}
+    listed = collection(DEVICES, "PCIeDevice", f"{DEVICES}/gpu")
+    offered = {"ExpandQuery": {"NoLinks": True, "Levels": True, "MaxLevels": 6}}
+    return tree(**{
+        ROOT: service_root(Chassis={"@odata.id": LIST}, ProtocolFeaturesSupported=offered),
+        f"{LIST}?$expand=.($levels=1)": {
+            **collection(LIST, "Chassis"), "Members": [chassis(ONE, PCIeDevices={"@odata.id": DEVICES}), chassis(TWO)]
+        },
+        DEVICES: listed, f"{DEVICES}/gpu": device, functions: below, f"{functions}/0": function,
+        f"{DEVICES}?$expand=.($levels=1)": {**listed, "Members": [device]},
+        f"{functions}?$expand=.($levels=1)": below,
+        f"{DEVICES}?$expand=.($levels=3)": answer or {**listed, "Members": [{**device, "PCIeFunctions": below}]},
+    })  # fmt: skip
+
+
+async def test_one_answer_has_the_functions_of_devices_too_and_a_refresh_leaves_them_out() -> None:
+    with NonsenseServer(with_functions()) as server:
+        async with server.client() as bmc:
+            discovery = Discovery(bmc)
+            inventory = await discovery.walk()
+            asked = server.paths()
+            assert [one.vendor_id for one in (await discovery.refresh()).devices] == ["0x10DE"]
+    assert [one.vendor_id for one in inventory.devices] == ["0x10DE"]
+    assert not any("PCIeFunctions" in path for path in server.paths())
+    assert f"{DEVICES}?$expand=.($levels=3)" in asked
+    assert server.paths()[len(asked) :].count(f"{DEVICES}?$expand=.($levels=1)") == 1
+
+
+@pytest.mark.parametrize("answer", [Reply(400, {}), Reply(500, {}), Reply(200, b"[]")])
+async def test_a_service_that_refuses_several_levels_is_asked_for_one(answer: Answering) -> None:
+    with NonsenseServer(with_functions(answer=answer)) as server:
+        inventory = await walk(server)
+    assert [one.vendor_id for one in inventory.devices] == ["0x10DE"]
+    assert inventory.problems == ()
+    assert sum("levels=3" in path for path in server.paths()) == 1
+    assert f"{DEVICES}/gpu/PCIeFunctions?$expand=.($levels=1)" in server.paths()
+
+
 async def test_no_expand_is_asked_for_where_none_is_offered() -> None:
     with NonsenseServer(tree()) as server:
         await walk(server)
