@@ -82,6 +82,7 @@ class Crawl:
         at_a_time: int = 0,
         turns: WalkTurns | None = None,
         share: MemoryShare | None = None,
+        pace: WalkPace | None = None,
     ) -> None:
         self.found: dict[str, CrawledResource] = {}
         self.problems: dict[str, InventoryProblem] = {}
@@ -89,7 +90,7 @@ class Crawl:
         self.digests: dict[str, int] = {}
         self.expands = ""  # the query that expands a collection's members, '' where the service offers none
         self.most_levels = 1  # of one answer: members, and what is below them
-        self.pace = WalkPace()
+        self.pace = pace or WalkPace()
         self._turns = turns or WalkTurns()
         self._share = share or MemoryShare()
         self._turn_ends = 0.0  # monotonic s
@@ -112,6 +113,8 @@ class Crawl:
 
     async def read_root(self) -> None:
         """Start from the service root, which is read without authentication. Raises as `service_root` does."""
+        self.pace.read = self.pace.known = 0
+        self.pace.age()
         async with self._turns.turn(self.pace):
             root = await self._timed(self._bmc.service_root())
         self._known.add(ROOT_URI)
@@ -146,8 +149,7 @@ class Crawl:
         if self._is_late:
             self.problems.pop(ROOT_URI, None)
         self._is_late = False
-        # The distant past of a BMC says little of its pace.
-        self.pace.requests, self.pace.seconds = self.pace.requests // 2, self.pace.seconds / 2
+        self.pace.age()
         while self.remains and seconds > 0:
             async with self._turns.turn(self.pace) as turn:
                 begun = time.monotonic()

@@ -58,7 +58,8 @@ class Discovery:
     """A walk that can be refreshed with a fraction of its requests.
 
     `at_a_time` bounds its requests below the client's own limit, so that others can use the same client meanwhile;
-    `turns` are shared with the walks of other BMCs. `begun_at` is when the oldest of what a refresh reads was read.
+    `turns` are shared with the walks of other BMCs, `pace` with those of this one over earlier connections. `begun_at`
+    is when the oldest of what a refresh reads was read.
     """
 
     def __init__(
@@ -69,12 +70,14 @@ class Discovery:
         at_a_time: int = 0,
         turns: WalkTurns | None = None,
         profile: InteropProfile | None = None,
+        pace: WalkPace | None = None,
     ) -> None:
         self._bmc = bmc
         self._profile = profile
         self._everything = everything
         self._at_a_time = at_a_time
         self._turns = turns or WalkTurns()
+        self.pace = pace or WalkPace()
         self._share = MemoryShare()
         self._crawl = self._new_crawl()
         self._probe = NOT_PROBED
@@ -88,13 +91,13 @@ class Discovery:
 
     def _new_crawl(self) -> Crawl:
         return Crawl(
-            self._bmc, everything=self._everything, at_a_time=self._at_a_time, turns=self._turns, share=self._share
+            self._bmc,
+            everything=self._everything,
+            at_a_time=self._at_a_time,
+            turns=self._turns,
+            share=self._share,
+            pace=self.pace,
         )
-
-    @property
-    def pace(self) -> WalkPace:
-        """How the walk proceeds."""
-        return self._crawl.pace
 
     @property
     def remains(self) -> bool:

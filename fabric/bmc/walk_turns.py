@@ -27,7 +27,10 @@ POOL_BYTES = 128 * 2**20
 
 @dataclass(eq=False)
 class WalkPace:
-    """How a walk proceeds: what it has `read` of what it knows to be there, in how many requests of how long."""
+    """How a walk proceeds: what it has `read` of what it knows to be there, in how many requests of how long.
+
+    It outlives a walk and a connection, so that a BMC that did not answer waits among the slow ones the next time.
+    """
 
     read: int = 0
     known: int = 0
@@ -39,6 +42,10 @@ class WalkPace:
     def is_heavy(self) -> bool:
         """Whether it is slow or large."""
         return self.read > LARGE_WALK or self.seconds > SLOW_SECONDS * max(self.requests, FEW_REQUESTS)
+
+    def age(self) -> None:
+        """Let what was count for half: the distant past of a BMC says little of its pace."""
+        self.requests, self.seconds = self.requests // 2, self.seconds / 2
 
 
 class MemoryShare:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import tracemalloc
 from typing import Any
@@ -171,6 +172,17 @@ async def test_who_does_not_answer_keeps_nobody_waiting(monkeypatch: pytest.Monk
         async with turns.turn(pace):
             assert turns._walking[False].locked()
     assert not turns._walking[False].locked()
+
+
+async def test_who_did_not_answer_the_last_time_takes_no_place_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk_turns, "FIRST_TURN_SECONDS", 60.0)
+    turns, pace = WalkTurns(), WalkPace(requests=1, seconds=10.0)
+    with NonsenseServer(rack(10)) as server:
+        async with asyncio.timeout(5), contextlib.AsyncExitStack() as held, server.client() as bmc:
+            while not turns._walking[False].locked():
+                await held.enter_async_context(turns.turn(WalkPace()))
+            await Discovery(bmc, at_a_time=1, turns=turns, pace=pace).walk()
+    assert not pace.is_heavy, "it answers again"
 
 
 def test_slow_and_large_walks_have_a_lane_of_their_own() -> None:
