@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
+from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
@@ -14,10 +17,22 @@ from fabric.inventory.models import Chassis
 FRESH = timedelta(seconds=30)  # without news for so long, nobody reads it
 
 
-def walk_progress_record(*, chassis_id: int, read: int, known: int, waits: bool) -> None:
-    """Record how many resources of those known were read, and whether the walk waits for its turn."""
-    progress: dict[str, Any] = {"read": read, "known": known, "waits": waits, "at": timezone.now().isoformat()}
-    Chassis.objects.filter(pk=chassis_id).update(walk_progress=progress)
+class WalkState(NamedTuple):
+    """How many resources a walk has read of those that it knows, and whether it waits for its turn."""
+
+    read: int
+    known: int
+    waits: bool
+
+
+def walk_progress_record(found: Mapping[WalkState, Collection[int]], *, seconds: float) -> None:
+    """Record how walks proceed, by state those of chassis (ids) that have gone on for so many s; ended ones are not."""
+    now = timezone.now()
+    is_under_way = Q(inventory_at=None) | Q(inventory_at__lt=now - timedelta(seconds=seconds))
+    with transaction.atomic():
+        for state, chassis in found.items():
+            progress: dict[str, Any] = {**state._asdict(), "at": now.isoformat()}
+            Chassis.objects.filter(is_under_way, pk__in=chassis).update(walk_progress=progress)
 
 
 def reading_limit_record(*, chassis_id: int, sentence: str) -> None:

@@ -11,7 +11,7 @@ import math
 import time
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import redis
@@ -25,7 +25,7 @@ from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
 from fabric.bmc.readings import ReadingPlan, ResourcePlan, plan_readings
 from fabric.bmc.types import Inventory
-from fabric.bmc.walk_turns import WalkTurns
+from fabric.bmc.walk_turns import WalkPace, WalkTurns
 from fabric.inventory.access import poller_client
 from fabric.inventory.models import Chassis
 from fabric.inventory.sync import inventory_mark_unreachable
@@ -38,6 +38,7 @@ from telemetry.live.frames import Frame, FrameOutbox, FrameUpdate, set_catalogue
 from telemetry.polling.event_listener import EventListener
 from telemetry.polling.mirror import InventoryMirror, UnitTracker, wait_for_event
 from telemetry.polling.pace import ReadingPace
+from telemetry.polling.progress import WalkProgress
 from telemetry.store.recorder import ReadingRecorder
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,8 @@ class PollerContext:
     """Context shared by the pollers of one worker.
 
     `is_claimed` returns whether the worker's claim on a chassis is valid now, `phase` the offset (s) of a chassis'
-    beats from the full second; `turns` those of its walks, `pace` that of its readings.
+    beats from the full second; `turns` those of its walks, `progress` what is told of them, `pace` that of its
+    readings.
     """
 
     bus: redis.asyncio.Redis
@@ -59,6 +61,7 @@ class PollerContext:
     phase: Callable[[int], float]
     turns: WalkTurns
     pace: ReadingPace
+    progress: WalkProgress = field(default_factory=WalkProgress)
 
 
 class ChassisPoller:
@@ -77,6 +80,7 @@ class ChassisPoller:
         self._catalogue: SeriesCatalogue | None = None  # of the newest reading over this connection
         self._beats = PollStatistics(pk)
         self._changed: dict[str, float] = {}  # sensors, see InventoryMirror
+        self._walk_pace = WalkPace()  # as it was over all connections
         self.refresh_requested = asyncio.Event()  # set when the inventory may have changed
         self._retry_requested = asyncio.Event()
 
@@ -129,7 +133,15 @@ class ChassisPoller:
 
     async def _follow(self, chassis: Chassis, bmc: BmcClient) -> None:
         """Read and mirror concurrently; readings are planned again whenever the inventory has changed."""
-        mirror = InventoryMirror(chassis, bmc, self._context.turns, self.refresh_requested, self._changed)
+        mirror = InventoryMirror(
+            chassis,
+            bmc,
+            self._context.turns,
+            self.refresh_requested,
+            self._changed,
+            self._walk_pace,
+            self._context.progress,
+        )
         self._catalogue = None
         # After the death of another worker, quick readings matter more than an inventory newer than a minute.
         inventory = await mirror.recent() or await mirror.walk()

@@ -13,9 +13,8 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import msgspec
@@ -34,13 +33,14 @@ from fabric.bmc.sensors import read_sensor
 from fabric.bmc.series import ChassisReading, ReadingSeries
 from fabric.bmc.types import Inventory, RedfishSensor
 from fabric.bmc.values import normalize_uri
-from fabric.bmc.walk_turns import WalkTurns
+from fabric.bmc.walk_turns import WalkPace, WalkTurns
 from fabric.drift.services import drifts_explain
 from fabric.inventory.models import Chassis, Walk
-from fabric.inventory.progress import FRESH, reading_limit_record, walk_progress_record
+from fabric.inventory.progress import reading_limit_record
 from fabric.inventory.selectors import ReadingOwner, reading_owners
 from fabric.inventory.sync import inventory_apply, inventory_confirm
 from telemetry.instrumentation import metrics
+from telemetry.polling.progress import WalkProgress
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +51,6 @@ WALK_PAUSE = 3.0  # a report that changes its series each second must not cause 
 SENSORS_PER_CHECK = 16
 SENSOR_RETRY_DELAYS = (2.0, 4.0, 8.0, 15.0)  # s, after a failed read of a sensor
 CALM_SECONDS = 600.0  # for this time, a sensor that was reported as changed, but was not, is not doubted again
-PROGRESS_SECONDS = 4.0  # between the records of how a walk proceeds
-STALE_PROGRESS_SECONDS = FRESH.total_seconds() * 0.6  # and of one that has not proceeded
 REFRESH_PAUSE_SECONDS = 2.0  # minimum time between refreshes during continuous events
 # Workers that start together, or after the death of another, must not refresh at the same time.
 JITTER = (0.8, 1.2)
@@ -64,10 +62,10 @@ SensorUnit = tuple[str, float, float]  # unit, factor, zero
 
 @dataclass
 class InventoryMirror:
-    """Walks and refreshes one chassis; `turns` are those of all walks of a worker.
+    """Walks and refreshes one chassis; `turns` and `progress` are those of all walks of a worker.
 
-    `changed` outlives a connection: URIs of sensors that the BMC reported as changed, and the time (monotonic s) to
-    read them; `math.inf` marks a sensor with another unit, which a walk will apply.
+    `pace` and `changed` outlive a connection. `changed`: URIs of sensors that the BMC reported as changed, and the time
+    (monotonic s) to read them; `math.inf` marks a sensor with another unit, which a walk will apply.
     """
 
     chassis: Chassis
@@ -75,9 +73,11 @@ class InventoryMirror:
     turns: WalkTurns
     refresh_requested: asyncio.Event
     changed: dict[str, float]
+    pace: WalkPace = field(default_factory=WalkPace)
+    progress: WalkProgress = field(default_factory=WalkProgress)
 
     def __post_init__(self) -> None:
-        self._discovery = Discovery(self.bmc, at_a_time=1, turns=self.turns)
+        self._discovery = Discovery(self.bmc, at_a_time=1, turns=self.turns, pace=self.pace)
         self._applied: Inventory | None = None
         self._walked_at = 0.0
         self._ended_at = 0.0  # of the last walk
@@ -103,7 +103,7 @@ class InventoryMirror:
 
     async def walk(self) -> Inventory:
         """Read the whole service and store its inventory; raises BmcError, DatabaseError."""
-        async with self._progress_told():
+        with self.progress.of(self.chassis.pk, self.pace):
             inventory = await self._discovery.walk()
             await self._store(inventory)
         self.owners = await run_in_thread(reading_owners, self.chassis.pk, inventory)
@@ -118,7 +118,7 @@ class InventoryMirror:
         return inventory
 
     async def _store(self, inventory: Inventory) -> None:
-        async with self.turns.storing(self._discovery.pace):
+        async with self.turns.storing(self.pace):
             begun_at = self._discovery.begun_at
             await run_in_thread(inventory_apply, chassis=self.chassis, inventory=inventory, begun_at=begun_at)
 
@@ -126,31 +126,6 @@ class InventoryMirror:
         if self.reading_limit != self.chassis.reading_limit:
             await run_in_thread(reading_limit_record, chassis_id=self.chassis.pk, sentence=self.reading_limit)
             self.chassis.reading_limit = self.reading_limit
-
-    @asynccontextmanager
-    async def _progress_told(self) -> AsyncIterator[None]:
-        """Store how a walk proceeds that takes longer than PROGRESS_SECONDS, and how it waits for others."""
-        telling = asyncio.create_task(self._tell_progress())
-        try:
-            yield
-        finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
-
-    async def _tell_progress(self) -> None:
-        told, told_at = (0, 0, False), 0.0
-        while True:
-            await asyncio.sleep(PROGRESS_SECONDS * _jitter())
-            pace = self._discovery.pace
-            now = pace.read, pace.known, pace.waits
-            # Hundreds of chassis may wait for others: that is told only as often as pages need it.
-            if now == told and time.monotonic() - told_at < STALE_PROGRESS_SECONDS:
-                continue
-            with contextlib.suppress(DatabaseError):
-                await run_in_thread(
-                    walk_progress_record, chassis_id=self.chassis.pk, read=now[0], known=now[1], waits=now[2]
-                )
-                told, told_at = now, time.monotonic()
 
     def request_walk(self) -> None:
         """Schedule a walk after WALK_PAUSE at the earliest; readings are planned again after it."""

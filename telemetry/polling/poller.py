@@ -134,7 +134,8 @@ class Poller:
         self._pace = ReadingPace(turns, lambda: sum(one.is_reading for one in self._pollers.values()))
         context = PollerContext(bus, outbox, self._claims.is_claimed, self._phase, turns, self._pace)
         # Neither waits for the other: a slow database delays claims, and is no hang of the loop.
-        beside = [asyncio.create_task(one) for one in (self._listen_for_refreshes(), _beat(), self._pace.watch())]
+        all_along = (self._listen_for_refreshes(), _beat(), self._pace.watch(), context.progress.watch())
+        beside = [asyncio.create_task(one) for one in all_along]
         try:
             while not self._stopped.is_set():
                 await self._renew(context)
