@@ -84,6 +84,9 @@ def links_record_read_times(seen: Mapping[int, float], judged: Mapping[int, floa
         )
 
 
+COUNT_FIELDS = [field.name for field in LinkCount._meta.concrete_fields if not field.primary_key]  # noqa: SLF001 - documented by Django
+
+
 def links_record_changes(*, chassis_id: int, pending: Mapping[int, PendingPortChanges]) -> None:
     """Store the pending changes of a chassis' ports (by id) in one transaction; removed ports are left out."""
     with transaction.atomic():
@@ -92,7 +95,8 @@ def links_record_changes(*, chassis_id: int, pending: Mapping[int, PendingPortCh
         new = [LinkCount(port_id=pk, watched_since=at, state_since=at) for pk, at in begins.items()]
         LinkCount.objects.bulk_create(new, ignore_conflicts=True)
         rows = {row.port_id: row for row in lock_rows(LinkCount.objects.filter(port__in=ports))}
-        open_spans = {span.port_id: span for span in LinkSpan.objects.filter(port__in=rows, until=None)}
+        open_spans = {span.port_id: span for span in LinkSpan.objects.filter(port__in=rows, until=None).order_by()}
+        new_spans: list[LinkSpan] = []
         at_work: set[int] | None = None
         for pk, count in rows.items():
             changes = pending[pk]
@@ -103,11 +107,19 @@ def links_record_changes(*, chassis_id: int, pending: Mapping[int, PendingPortCh
             _add_counts(count, changes)
             if asked:
                 changes.forget_retraining()
-            for change in changes.states:
-                open_spans[pk] = _enter_state(count, open_spans.get(pk), change, asked=asked)
+            for place, change in enumerate(changes.states, 1):
+                span = open_spans[pk] = _enter_state(count, open_spans.get(pk), change, asked=asked)
+                is_new = span._state.adding  # noqa: SLF001 - documented by Django
+                if is_new and place < len(changes.states):
+                    span.save()  # the next state ends it
+                elif is_new:
+                    new_spans.append(span)
             for change in changes.resets:
                 _record_reset(count, change)
-            count.save()
+        LinkSpan.objects.bulk_create(new_spans)
+        LinkCount.objects.bulk_create(
+            rows.values(), update_conflicts=True, unique_fields=["port"], update_fields=COUNT_FIELDS
+        )
         _record_minutes({pk: pending[pk].minutes for pk in rows})
         if any(pending[pk].resets for pk in rows):
             # Visible counter values depend on it.
@@ -207,7 +219,7 @@ def _add_counts(count: LinkCount, changes: PendingPortChanges) -> None:
 
 
 def _enter_state(count: LinkCount, span: LinkSpan | None, change: PortChange, *, asked: bool) -> LinkSpan:
-    """Set the new state of a link; returns the open span."""
+    """Set the new state of a link; returns the open span, which is not saved where it is a new one."""
     state, at = change.state or NO_STATE, _to_datetime(change.at)
     dropped = count.status == LINK_UP and state.status in DOWN_STATES
     count.status, count.width, count.speed_gbps, count.state_since = state.status, state.width, state.speed_gbps, at
@@ -222,11 +234,11 @@ def _enter_state(count: LinkCount, span: LinkSpan | None, change: PortChange, *,
         # Times without readings are a gap of the history.
         span.until = max(seen if unseen else at, span.since)
         span.save(update_fields=["until"])
-    return _create_span(count, asked=asked)
+    return _new_span(count, asked=asked)
 
 
-def _create_span(count: LinkCount, *, asked: bool = False) -> LinkSpan:
-    return LinkSpan.objects.create(
+def _new_span(count: LinkCount, *, asked: bool = False) -> LinkSpan:
+    return LinkSpan(
         port_id=count.port_id, since=count.state_since, status=count.status, width=count.width,
         speed_gbps=count.speed_gbps, asked=asked,
     )  # fmt: skip
@@ -246,7 +258,7 @@ def _end_flapping(count: LinkCount, windows: RecentActivity, now: datetime) -> N
         return
     with transaction.atomic():
         if LinkSpan.objects.filter(pk=span.pk, until=None).update(until=count.state_since):
-            _create_span(count)
+            _new_span(count).save()
 
 
 def _record_reset(count: LinkCount, change: PortChange) -> None:
