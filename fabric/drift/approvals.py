@@ -108,7 +108,7 @@ class _WalkComparison:
         self.walked = walked
         self.now = timezone.now()
         self.busy = _PartsInChange(chassis, walked.drawer_of, begun_at or self.now)
-        self.drifts = {(one.kind, one.uri): one for one in Drift.objects.open().filter(chassis=chassis)}
+        self.drifts = {(one.kind, one.uri): one for one in Drift.objects.open().filter(chassis=chassis).order_by()}
         self.causes: dict[int, Operation] = {}  # the operation that caused the state of a device
         self.changed = False
 
@@ -260,7 +260,8 @@ class _WalkComparison:
 
     def _record_history(self) -> None:
         """Keep the history of the parts that this walk may compare."""
-        current = {one.device_id: one for one in Attachment.objects.filter(chassis=self.chassis, until=None)}
+        held = Attachment.objects.filter(chassis=self.chassis, until=None).order_by()
+        current = {one.device_id: one for one in held}
         news = [
             one
             for one in self.walked.devices
@@ -296,7 +297,7 @@ class _PartsInChange:
 
     def _load(self) -> set[tuple[type[Approvable], int | None]]:
         going_on = ~Q(state__in=Operation.FINAL) | Q(finished_at__gte=self._begun_at)
-        rows = list(Operation.objects.filter(going_on, chassis=self._chassis).values(*SUBJECT_FIELDS))
+        rows = list(Operation.objects.filter(going_on, chassis=self._chassis).order_by().values(*SUBJECT_FIELDS))
         # A change of a mode, a cable or a port may disconnect devices in its drawer.
         self._shaken = {row["drawer"] for row in rows if row["device"] is None and row["drawer"] is not None}
         return {operation_subject_key(row) for row in rows}

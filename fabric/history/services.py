@@ -34,7 +34,7 @@ def attachments_record(devices: Collection[int], *, operations: Mapping[int, Ope
     with transaction.atomic():
         known_as = Device.objects.select_related("slot__drawer", "host_port__host", "tenant")
         rows = list(lock_rows(known_as.filter(pk__in=devices)))
-        held = {one.device_id: one for one in Attachment.objects.filter(device__in=rows, until=None)}
+        held = {one.device_id: one for one in Attachment.objects.filter(device__in=rows, until=None).order_by()}
         changed = [row for row in rows if is_attachment_changed(row, held.get(row.pk))]
         if not changed:
             return
@@ -44,7 +44,8 @@ def attachments_record(devices: Collection[int], *, operations: Mapping[int, Ope
             running = {one.device_id: one for one in at_work if one.device_id is not None}
             known = {**_ended_operations(others, held), **running, **known}
         new = [row for row in changed if row.pk not in held]
-        seen_before = set(Attachment.objects.filter(device__in=new).values_list("device", flat=True)) if new else set()
+        earlier = Attachment.objects.filter(device__in=new).order_by()
+        seen_before = set(earlier.values_list("device", flat=True)) if new else set()
         now = timezone.now()
         begun = []
         for row in changed:

@@ -129,7 +129,8 @@ class ReadingOwner:
 def reading_owners(chassis_id: int, inventory: Inventory) -> dict[str, ReadingOwner]:
     """Return the owners of the readings of each resource URI of a chassis."""
     owners: dict[str, ReadingOwner] = {}
-    drawers = dict(Drawer.objects.filter(chassis=chassis_id).values_list("uri", "pk"))
+    # In no order: the default ones join other tables.
+    drawers = dict(Drawer.objects.filter(chassis=chassis_id).order_by().values_list("uri", "pk"))
     named = [(one.uri, one.chassis_uri, one.name, one.related_uris) for one in inventory.sensors]
     named += [(one.uri, one.chassis_uri, one.name, ()) for one in inventory.fans]
     for uri, chassis_uri, name, related in named:
@@ -142,9 +143,9 @@ def reading_owners(chassis_id: int, inventory: Inventory) -> dict[str, ReadingOw
         kind = "drawer" if drawer else "chassis"
         owners[one.uri] = ReadingOwner(kind, drawer or 0, one.name, is_component=True)
     owners |= {uri: ReadingOwner("drawer", pk) for uri, pk in drawers.items()}
-    for pk, uri in Port.objects.filter(chassis=chassis_id).values_list("pk", "uri"):
+    for pk, uri in Port.objects.filter(chassis=chassis_id).order_by().values_list("pk", "uri"):
         owners[uri] = ReadingOwner("port", pk)
-    rows = Device.objects.filter(chassis=chassis_id, missing_since=None)
+    rows = Device.objects.filter(chassis=chassis_id, missing_since=None).order_by()
     for pk, uri, processor in rows.values_list("pk", "uri", "processor_uri"):
         owners[uri] = ReadingOwner("device", pk)
         if processor:

@@ -98,9 +98,10 @@ def inventory_confirm(*, chassis_id: int) -> None:
 
 def inventory_mark_unreachable(*, chassis_id: int, sentence: str) -> None:
     """Record why a chassis cannot be read for now; its last state stays."""
-    Chassis.objects.filter(pk=chassis_id).exclude(last_error=sentence).update(
-        last_error=sentence, last_error_at=timezone.now(), walk_progress=None
-    )
+    rows = Chassis.objects.filter(pk=chassis_id).exclude(last_error=sentence)
+    # Each attempt fails: most have nothing to store, and then wait for nobody who writes.
+    if rows.exists():
+        rows.update(last_error=sentence, last_error_at=timezone.now(), walk_progress=None)
 
 
 def _comparable(inventory: dict[str, Any]) -> dict[str, Any]:
@@ -139,8 +140,9 @@ def _read_back_since(chassis: Chassis, at: datetime) -> dict[type[Part], set[int
     Their read-back is newer than the walk.
     """
     newer: dict[type[Part], set[int | None]] = defaultdict(set)
-    newer[Port].update(Port.objects.filter(chassis=chassis, errors_reset_at__gte=at).values_list("pk", flat=True))
-    for model, pk in chassis.operations.at_work_since(at).subjects():
+    reset = Port.objects.filter(chassis=chassis, errors_reset_at__gte=at).order_by()
+    newer[Port].update(reset.values_list("pk", flat=True))
+    for model, pk in chassis.operations.at_work_since(at).order_by().subjects():
         newer[model].add(pk)
     return newer
 
@@ -195,7 +197,7 @@ class _InventoryMirror:
 
     def __init__(self, chassis: Chassis, inventory: wire.Inventory, begun_at: datetime | None) -> None:
         self.chassis = chassis
-        self.newer = _read_back_since(chassis, begun_at) if begun_at is not None else {}
+        self.begun_at = begun_at
         self.inventory = inventory
         # The evidence of the dialect may be unreadable for now; the chassis keeps its dialect then, as where it was
         # chosen.
@@ -213,6 +215,11 @@ class _InventoryMirror:
             for problem in inventory.problems
             if problem.kind is not wire.ProblemKind.DEAD_LINK
         }
+
+    @cached_property
+    def newer(self) -> dict[type[Part], set[int | None]]:
+        """The parts whose rows are newer than the walk."""
+        return _read_back_since(self.chassis, self.begun_at) if self.begun_at is not None else {}
 
     def _could_not_be_read(self, uri: str) -> bool:
         while "/" in uri:
@@ -258,9 +265,9 @@ class _InventoryMirror:
         self.host_ports = self._rows(HostPort, self._distinct("port", self._host_ports(hosts)))
         known = {
             uri: (endpoint, zone)
-            for uri, endpoint, zone in Device.objects.filter(chassis=self.chassis).values_list(
-                "uri", "endpoint_uri", "host_port__uri"
-            )
+            for uri, endpoint, zone in Device.objects.filter(chassis=self.chassis)
+            .order_by()
+            .values_list("uri", "endpoint_uri", "host_port__uri")
         }
         devices = {one.uri: self._device(one, *known.get(one.uri, ("", None))) for one in found.devices}
         self.devices = self._rows(Device, self._distinct("slot", devices))
@@ -292,7 +299,7 @@ class _InventoryMirror:
     def _rows(self, model: type[Part], wanted: dict[str, dict[str, Any]]) -> dict[str, Any]:
         rows: models.Manager[Any] = model._default_manager  # noqa: SLF001 - Django's documented name for generic code
         longest = model._meta.get_field("uri").max_length  # noqa: SLF001
-        existing = {row.uri: row for row in rows.filter(chassis=self.chassis)}
+        existing = {row.uri: row for row in rows.filter(chassis=self.chassis).order_by()}
         self._clear_taken_over(model, existing, wanted)
         new: list[Part] = []
         for uri, plain in wanted.items():
@@ -382,7 +389,7 @@ class _InventoryMirror:
             values = _columns(Host, system, name=system.host_name or system.name)
             identities[system.uri] = host_identity(self.chassis.pk, system)
             wanted[identities[system.uri]] = fit_columns(Host, values)
-        known = {row.identity: row for row in Host.objects.filter(identity__in=wanted)}
+        known = {row.identity: row for row in Host.objects.filter(identity__in=wanted).order_by()}
         # Always in the same order: two chassis with the same hosts must not deadlock.
         for identity in sorted(wanted):
             values, row = wanted[identity], known.get(identity)
@@ -397,7 +404,8 @@ class _InventoryMirror:
         return {uri: known[identity] for uri, identity in identities.items()}
 
     def _host_ports(self, hosts: dict[str, Host]) -> dict[str, dict[str, Any]]:
-        known = {row.uri: row for row in HostPort.objects.filter(chassis=self.chassis).select_related("host")}
+        rows = HostPort.objects.filter(chassis=self.chassis).select_related("host")
+        known = {row.uri: row for row in rows.order_by()}
         found: dict[str, dict[str, Any]] = {}
         labels: Counter[str] = Counter()
         ids: dict[str, str] = {}

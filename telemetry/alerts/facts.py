@@ -34,15 +34,32 @@ def active_rules() -> RuleSet:
     return RuleSet(rules=rules, built_ins=enabled_built_ins(), version=str(switched or ""))
 
 
-def chassis_facts(chassis_id: int) -> ChassisFacts:
-    """Return the facts of a chassis in five queries, whatever its size; raises Chassis.DoesNotExist."""
+def chassis_facts(chassis_id: int, *, with_parts: bool = True) -> ChassisFacts:
+    """Return the facts of a chassis in five queries, whatever its size; raises Chassis.DoesNotExist.
+
+    Without its parts they are those that the check needs of a chassis that does not answer.
+    """
     name = Chassis.objects.values_list("name", flat=True).get(pk=chassis_id)
     subjects = {("chassis", 0): AlertSubject(object="chassis", chassis=chassis_id, name=name)}
-    for pk, drawer_name in Drawer.objects.filter(chassis=chassis_id).values_list("pk", "name"):
+    if not with_parts:
+        return ChassisFacts(chassis=chassis_id, name=name, subjects=subjects)
+    for pk, drawer_name in Drawer.objects.filter(chassis=chassis_id).order_by().values_list("pk", "name"):
         subjects["drawer", pk] = AlertSubject(object="drawer", chassis=chassis_id, drawer=pk, name=drawer_name)
     behind: dict[int, AlertSubject] = {}
-    rows = Device.objects.filter(chassis=chassis_id).values_list(
-        "pk", "name", "kind", "tenant", "slot__drawer", "slot__port", "slot__name", "slot__drawer__name", "slot__number"
+    rows = (
+        Device.objects.filter(chassis=chassis_id)
+        .order_by()
+        .values_list(
+            "pk",
+            "name",
+            "kind",
+            "tenant",
+            "slot__drawer",
+            "slot__port",
+            "slot__name",
+            "slot__drawer__name",
+            "slot__number",
+        )
     )
     for pk, device_name, kind, tenant, drawer, port, slot, in_drawer, number in rows:
         # A chassis has many devices of one model: only their places distinguish them.
@@ -54,9 +71,10 @@ def chassis_facts(chassis_id: int) -> ChassisFacts:
         subjects["device", pk] = device
         if port is not None:
             behind[port] = device
-    attached = HostPort.objects.filter(chassis=chassis_id, port__isnull=False)
+    attached = HostPort.objects.filter(chassis=chassis_id, port__isnull=False).order_by()
     host_ports = {row[0]: row[1:] for row in attached.values_list("port", "pk", "tenant", "drawer", "label")}
-    for pk, port_name, drawer in Port.objects.filter(chassis=chassis_id).values_list("pk", "name", "switch__drawer"):
+    ports = Port.objects.filter(chassis=chassis_id).order_by()
+    for pk, port_name, drawer in ports.values_list("pk", "name", "switch__drawer"):
         device_behind = behind.get(pk)
         host_port, tenant, port_drawer, label = host_ports.get(pk, (None, None, drawer, ""))
         subjects["port", pk] = AlertSubject(
@@ -71,7 +89,7 @@ def chassis_facts(chassis_id: int) -> ChassisFacts:
 
 def open_alert_states(chassis_id: int) -> dict[tuple[str, str], CheckState]:
     """Return the stored states of a chassis' checks, by their identity, from which its engine continues."""
-    rows = Alert.objects.filter(chassis=chassis_id, state__in=Alert.OPEN)
+    rows = Alert.objects.filter(chassis=chassis_id, state__in=Alert.OPEN).order_by()
     found = rows.values_list("cause", "series_key", "state", "since", "worst_value")
     return {
         (cause, key): CheckState(

@@ -308,7 +308,7 @@ class AlertWriter:
 
     def _plan(self, watch: AlertWatch, steps: int) -> None:
         rules, context = self._rules or RuleSet(), watch.context
-        facts = chassis_facts(watch.chassis_id)
+        facts = chassis_facts(watch.chassis_id, with_parts=context is not None)
         plan = None
         if context is not None:
             plan = plan_checks(
