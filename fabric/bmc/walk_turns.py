@@ -59,7 +59,7 @@ class WalkTurns:
         self._pool = POOL_BYTES if pool is None else pool  # bytes
         self._walking = {False: asyncio.Semaphore(QUICK_WALKS), True: asyncio.Semaphore(HEAVY_WALKS)}
         self._storing = {False: asyncio.Semaphore(QUICK_WALKS), True: asyncio.Semaphore(1)}
-        self.waiting = 0  # walks of BMCs that answer quickly that wait for a turn
+        self.waiting = 0  # walks of BMCs that answer quickly that wait for a turn, or to be stored
         self._shares: WeakKeyDictionary[MemoryShare, int] = WeakKeyDictionary()
 
     @asynccontextmanager
@@ -91,8 +91,17 @@ class WalkTurns:
     @asynccontextmanager
     async def storing(self, pace: WalkPace) -> AsyncIterator[None]:
         """Wait until the result of a walk may be stored: one large one at a time, beside those of others."""
-        async with self._storing[pace.is_heavy]:
+        places = self._storing[pace.is_heavy]
+        waits = places.locked() and not pace.is_heavy
+        self.waiting += waits
+        try:
+            await places.acquire()
+        finally:
+            self.waiting -= waits
+        try:
             yield
+        finally:
+            places.release()
 
     def grant(self, owner: MemoryShare, size: int) -> bool:
         """Return whether `owner` may have `size` bytes in memory; its share ends with it."""

@@ -2,14 +2,15 @@
 
 What a reading costs is measured by what it causes: how late the loop is. A worker that is late reads all its chassis
 half as often, evenly, in place of some on time and others late. Once it has been on time for a while it tries twice as
-often again, and waits ever longer before it does where that was too much. While walks wait for their turn, readings
-give way earlier: a chassis that was never walked has none.
+often again, and again soon where it bears that, and waits ever longer before it does where that was too much. While
+walks wait for their turn, readings give way, however late the loop is: a chassis that was never walked has none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import statistics
 from collections.abc import Callable
 
@@ -24,9 +25,9 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5
 LOOKS = 8  # from whose median the loop is judged: one pause of the whole process is no load
 LATE_SECONDS = 0.2
-LATE_BESIDE_WALKS = 0.03
 EASY_SHARE = 0.3  # of the time from which it is late
-FEW_READINGS = 20  # of chassis, a second: no more of them are not what makes a worker late
+# Of chassis, a second: no more of them are not what makes a worker late, nor what makes walks wait.
+FEW_READINGS = 20
 MIN_PATIENCE, MAX_PATIENCE = 4, 128  # judgements on time before readings are made more often
 
 
@@ -40,17 +41,21 @@ class ReadingPace:
         self._on_time = 0
         self._patience = MIN_PATIENCE
         self._was_lowered = False
+        self._bears_more = False  # it was on time since it was lowered
+        self._gives_way = 1  # how much longer the period is beside walks that wait
+        self._walks_waited = False
         self._publish()
 
     @property
     def period(self) -> float:
         """The least period of readings now, s."""
-        return max(settings.CONFIG.reading_period, min(settings.CONFIG.reading_period * self._stretch, MAX_PERIOD))
+        own = settings.CONFIG.reading_period
+        return max(own, min(own * max(self._stretch, self._gives_way), MAX_PERIOD))
 
     @property
     def is_stretched(self) -> bool:
         """Whether it is longer than the one that is set."""
-        return self._stretch > 1
+        return max(self._stretch, self._gives_way) > 1
 
     async def watch(self) -> None:
         """Judge the loop again and again, until cancelled."""
@@ -65,24 +70,38 @@ class ReadingPace:
 
     def judge(self, delay: float) -> None:
         """Adapt to a loop that runs what is due after this delay, s."""
-        late = LATE_BESIDE_WALKS if self._turns.waiting else LATE_SECONDS
-        if delay > late and self._count() > FEW_READINGS * self.period:
-            self._on_time = 0
+        self._give_way_to_walks()
+        if self._gives_way > 1:
+            return  # what makes it late now says nothing of readings
+        if delay > LATE_SECONDS and self._count() > FEW_READINGS * self.period:
+            self._on_time, self._bears_more = 0, False
             if self._was_lowered:
                 self._patience = min(self._patience * 2, MAX_PATIENCE)
             if self.period < MAX_PERIOD:
                 self._set(self._stretch * 2)
             self._was_lowered = False
-        elif delay > late * EASY_SHARE and self._count() > FEW_READINGS:
-            self._on_time = 0
+        elif delay > LATE_SECONDS * EASY_SHARE and self._count() > FEW_READINGS:
+            self._on_time, self._bears_more = 0, False
         else:
             self._on_time += 1
-            if self.is_stretched and self._on_time >= self._patience:
+            if self.is_stretched and self._on_time >= (1 if self._bears_more else self._patience):
                 self._on_time = 0
-                self._was_lowered = True
+                self._was_lowered = self._bears_more = True
                 self._set(self._stretch // 2)
             elif not self.is_stretched and self._on_time >= MAX_PATIENCE:
                 self._was_lowered, self._patience = False, MIN_PATIENCE
+
+    def _give_way_to_walks(self) -> None:
+        """Lengthen the period, as long as walks wait, so that readings are few."""
+        waits = self._turns.waiting > 0
+        # A single one that waits has its turn soon.
+        share = self._count() / FEW_READINGS / settings.CONFIG.reading_period if waits and self._walks_waited else 1.0
+        self._walks_waited = waits
+        gives_way = 2 ** math.ceil(math.log2(max(1.0, share)))
+        if gives_way != self._gives_way:
+            self._gives_way, self._on_time = gives_way, 0
+            logger.info("chassis are read every %g s from now on, beside walks", self.period)
+            self._publish()
 
     def _set(self, stretch: int) -> None:
         self._stretch = stretch

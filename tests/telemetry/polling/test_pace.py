@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fabric.bmc.walk_turns import WalkTurns
-from telemetry.polling.pace import LATE_BESIDE_WALKS, LATE_SECONDS, MAX_PATIENCE, MIN_PATIENCE, ReadingPace
+from telemetry.polling.pace import FEW_READINGS, LATE_SECONDS, MAX_PATIENCE, MIN_PATIENCE, ReadingPace
 
 EASY = 0.001  # s
 
@@ -17,9 +17,9 @@ def test_a_late_worker_reads_half_as_often_until_it_is_on_time(pace: ReadingPace
     for period in (2.0, 4.0, 8.0):
         pace.judge(LATE_SECONDS * 2)
         assert pace.period == period
-    for _ in range(3 * MIN_PATIENCE):
+    for period in (*[8.0] * (MIN_PATIENCE - 1), 4.0, 2.0, 1.0):
         pace.judge(EASY)
-    assert pace.period == 1.0
+        assert pace.period == period
     assert not pace.is_stretched
 
 
@@ -42,12 +42,26 @@ def test_no_period_is_longer_than_a_minute(pace: ReadingPace) -> None:
     assert pace.period == 60.0
 
 
-def test_readings_give_way_to_walks_that_wait(pace: ReadingPace) -> None:
-    pace.judge(LATE_BESIDE_WALKS * 2)
-    assert pace.period == 1.0
+def test_readings_give_way_to_walks_that_wait_for_as_long_as_they_do() -> None:
+    counts = [0]
+    pace = ReadingPace(WalkTurns(), lambda: counts[-1])
     pace._turns.waiting = 1
-    pace.judge(LATE_BESIDE_WALKS * 2)
-    assert pace.period == 2.0
+    pace.judge(EASY)
+    for count, period in ((FEW_READINGS, 1.0), (FEW_READINGS + 1, 2.0), (100, 8.0), (333, 32.0), (5000, 60.0)):
+        counts.append(count)
+        pace.judge(LATE_SECONDS * 2)
+        assert pace.period == period
+        assert pace.is_stretched is (period > 1)
+    pace._turns.waiting = 0
+    pace.judge(EASY)
+    assert pace.period == 1.0
+
+
+def test_a_single_walk_that_waits_changes_nothing(pace: ReadingPace) -> None:
+    for waiting in (1, 0, 1, 0):
+        pace._turns.waiting = waiting
+        pace.judge(EASY)
+        assert pace.period == 1.0
 
 
 @pytest.mark.parametrize(("chassis", "period"), [(2, 1.0), (20, 1.0), (75, 4.0)])
