@@ -26,11 +26,11 @@ from fabric.bmc.errors import (
     Unreachable,
     ZoneChanged,
 )
+from fabric.bmc.kept_connection import RawResponse
 from fabric.bmc.sign_in import BmcSignIn, SharedAccess
 from fabric.bmc.transport import (
     MAX_CONNECTIONS,
     BmcResponse,
-    RawResponse,
     Transport,
     error_sentence,
     etag_of,
@@ -194,8 +194,8 @@ class BmcClient:
             return ""
 
     async def get_bytes(self, uri: str) -> bytes:
-        """Return a resource undecoded, for readers that decode into types of their own."""
-        raw = await self.fetch("GET", uri)
+        """Return a resource undecoded, for readers that decode into types of their own, each second."""
+        raw = await self.fetch("GET", uri, is_repeated=True)
         if raw.status != 200:
             self._accept(uri, raw)
         return raw.body
@@ -255,6 +255,7 @@ class BmcClient:
         content: bytes | None = None,
         timeout: float | None = None,
         before: Callable[[], Awaitable[None]] | None = None,
+        is_repeated: bool = False,
     ) -> RawResponse:
         """Send an authenticated request and return any response; signs in again, once, if the session is gone (401).
 
@@ -263,12 +264,15 @@ class BmcClient:
         path = self.path(uri)
         known = await self._signed_in.ensure()
         own = {**(headers or {}), **self._signed_in.headers}
-        raw = await self._exchange(method, path, headers=own, content=content, timeout=timeout, before=before)
+        more: dict[str, Any] = {
+            "content": content, "timeout": timeout, "before": before, "is_repeated": is_repeated,
+        }  # fmt: skip
+        raw = await self._exchange(method, path, headers=own, **more)
         if raw.status != 401 or not self.signs_in or self._refusing.get(path, 0.0) > time.monotonic():
             return raw
         await self._signed_in.renew(known)
         own = {**(headers or {}), **self._signed_in.headers}
-        raw = await self._exchange(method, path, headers=own, content=content, timeout=timeout, before=before)
+        raw = await self._exchange(method, path, headers=own, **more)
         if raw.status == 401:
             self._refusing[path] = time.monotonic() + REFUSAL_MEMORY_SECONDS
         return raw
@@ -282,11 +286,15 @@ class BmcClient:
         content: bytes | aiohttp.Payload | None = None,
         timeout: float | None = None,
         before: Callable[[], Awaitable[None]] | None = None,
+        is_repeated: bool = False,
     ) -> RawResponse:
         async with self._gate, self._access.request(self.host, timeout or self._timeout):
             if before is not None:
                 await before()
-            raw = await self._transport.send(method, uri, headers=headers or {}, content=content, timeout=timeout)
+            if is_repeated:
+                raw = await self._transport.send_again(uri, headers=headers or {})
+            else:
+                raw = await self._transport.send(method, uri, headers=headers or {}, content=content, timeout=timeout)
             self.received += len(raw.body)
             return raw
 

@@ -14,7 +14,8 @@ import msgspec
 
 from fabric.bmc.addresses import BmcAddress
 from fabric.bmc.errors import BmcError, ForeignLink, SignInRefused
-from fabric.bmc.transport import RawResponse, parse_json_object
+from fabric.bmc.kept_connection import RawResponse
+from fabric.bmc.transport import parse_json_object
 from fabric.bmc.values import text
 
 END_SECONDS = 3.0

@@ -10,7 +10,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -35,6 +34,7 @@ from fabric.bmc.errors import (
     WrongAddress,
 )
 from fabric.bmc.json_bounds import count_values
+from fabric.bmc.kept_connection import KeptConnection, RawResponse
 
 MAX_CONNECTIONS = 4
 MAX_RESPONSE_BYTES = 32 * 2**20
@@ -45,15 +45,6 @@ MAX_REDIRECTS = 5
 CONNECT_SECONDS = 5.0
 LINKS_REMEMBERED = 16
 USER_AGENT = "FalconWeb"
-
-
-@dataclass(slots=True)
-class RawResponse:
-    """Status, headers and body of one response."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 def parse_origin(url: str) -> URL:
@@ -86,6 +77,7 @@ class Transport:
         # The same few links are requested each second.
         self.locate = lru_cache(LINKS_REMEMBERED)(self._locate)
         self._session: aiohttp.ClientSession | None = None
+        self._kept: KeptConnection | None = None
         self._refusal = ""  # why the last connection was not tried
 
     def open(self) -> None:
@@ -100,9 +92,12 @@ class Transport:
                 trust_env=False,
                 raise_for_status=False,
             )
+            self._kept = KeptConnection(self._session, LARGE_RESPONSE_BYTES)
 
     async def close(self) -> None:
         """Close every connection."""
+        if self._kept is not None:
+            self._kept.close()
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -143,6 +138,14 @@ class Transport:
             except (aiohttp.ClientError, TimeoutError, ssl.SSLError, ValueError) as error:
                 raise await self._explain(error) from error
         raise AssertionError("every attempt returns or raises")
+
+    async def send_again(self, uri: str, *, headers: Mapping[str, str]) -> RawResponse:
+        """Return the response to a GET that is repeated each second, as `send` does: over a connection of its own."""
+        try:
+            answer = await self._kept.get(self.locate(uri), headers, _timeout(self._timeout)) if self._kept else None
+        except (aiohttp.ClientError, TimeoutError, ssl.SSLError, ValueError) as error:
+            raise await self._explain(error) from error
+        return answer or await self.send("GET", uri, headers=headers)
 
     async def _follow(
         self,

@@ -35,7 +35,8 @@ from core.errors import Conflict, FalconWebError
 from core.failpoints import Failpoint, set_failpoint_handler
 from fabric.bmc import client, sign_in
 from fabric.bmc.errors import TimedOut, Unreachable
-from fabric.bmc.transport import RawResponse, Transport
+from fabric.bmc.kept_connection import RawResponse
+from fabric.bmc.transport import Transport
 from fabric.execution.claims import OperationClaim
 from fabric.execution.lanes import OperationLane
 from fabric.execution.services import run_claimed, runnable_operations

@@ -1,0 +1,167 @@
+"""A connection that is kept for the GET that a poller repeats each second, without the objects of a session.
+
+aiohttp makes and owns it, so that trust, allowed addresses, the limit of connections and errors are those of every
+request. What is sent is made once, and httptools takes the answers apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import aiohttp
+import httptools
+from multidict import CIMultiDict
+from yarl import URL
+
+if TYPE_CHECKING:
+    from aiohttp.connector import Connection
+
+
+@dataclass(slots=True)
+class RawResponse:
+    """Status, headers and body of one response."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class KeptConnection:
+    """GETs on one connection of a session, one at a time, with answers of up to `most` bytes."""
+
+    def __init__(self, session: aiohttp.ClientSession, most: int) -> None:
+        self._session = session
+        self._most = most
+        self._connection: Connection | None = None
+        self._answers = AnswerParser(most)  # on that connection
+        self._request: tuple[URL, Mapping[str, str], bytes] | None = None  # the last one
+        self._is_busy = False
+        self._is_fit = True  # for the answers of this BMC
+
+    async def get(self, url: URL, headers: Mapping[str, str], limit: aiohttp.ClientTimeout) -> RawResponse | None:
+        """Return an answer; None where it is to be asked for in the usual way. Raises as a session does.
+
+        That is while another request is under way, where the connection was closed meanwhile, and from the first answer
+        on that is larger, encoded, a redirect, or without an end of its own.
+        """
+        if self._is_busy or not self._is_fit:
+            return None
+        self._is_busy = True
+        answer: RawResponse | None = None
+        try:
+            async with asyncio.timeout(limit.total):
+                connection = self._connection
+                if connection is None or connection.closed or not self._answers.goes_on:
+                    connection = await self._connect(url, limit)
+                if connection.transport is not None:
+                    waiter = self._answers.expect()
+                    connection.transport.write(self._message(url, headers))
+                    answer = await waiter
+        finally:
+            self._is_busy = False
+            if answer is None or not self._answers.goes_on:
+                self._is_fit = not self._answers.is_odd
+                self.close()
+        if answer is not None and (300 <= answer.status < 400 or "Content-Encoding" in answer.headers):
+            self._is_fit = False
+            self.close()
+            return None
+        return answer
+
+    def close(self) -> None:
+        """Close the connection; the next GET makes another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    async def _connect(self, url: URL, limit: aiohttp.ClientTimeout) -> Connection:
+        self.close()
+        self._answers = AnswerParser(self._most)
+        request = aiohttp.ClientRequest("GET", url, loop=asyncio.get_running_loop(), session=self._session)
+        connector = cast("aiohttp.BaseConnector", self._session.connector)
+        connection = self._connection = await connector.connect(request, traces=[], timeout=limit)
+        if connection.protocol is not None:
+            connection.protocol.set_parser(self._answers, None)
+        return connection
+
+    def _message(self, url: URL, headers: Mapping[str, str]) -> bytes:
+        """Return the bytes of a request, made anew only for another one."""
+        if self._request is None or self._request[:2] != (url, headers):
+            lines = {"Host": url.host_port_subcomponent or "", **self._session.headers, **headers}
+            if any(set("\r\n\0") & set(value) for value in lines.values()):
+                raise ValueError("a header with a line break")
+            text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+            self._request = url, headers, f"GET {url.raw_path_qs} HTTP/1.1\r\n{text}\r\n".encode()
+        return self._request[2]
+
+
+class AnswerParser:
+    """Takes the answers on one connection apart: httptools' callbacks, and those of an upgraded connection of aiohttp.
+
+    `goes_on` says whether another request may follow, `is_odd` that there is no answer although bytes came.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[RawResponse | None] | None = None
+        self.goes_on = True
+        self._clear()
+
+    def _clear(self) -> None:
+        self._size = 0
+        self._headers: list[tuple[str, str]] = []
+        self._parts: list[bytes] = []
+
+    @property
+    def is_odd(self) -> bool:
+        return self._size > 0
+
+    def expect(self) -> asyncio.Future[RawResponse | None]:
+        """Return the next answer; its result is None where there is none."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        return self._waiter
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Take bytes of the connection."""
+        self._size += len(data)
+        try:
+            if self._is_expecting and self._size <= self._most:
+                self._parser.feed_data(data)
+            else:
+                self._fail()
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._fail()
+        return False, b""
+
+    def feed_eof(self) -> None:
+        """Take note of the end of the connection."""
+        self._fail()
+
+    def _fail(self) -> None:
+        self.goes_on = False
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    @property
+    def _is_expecting(self) -> bool:
+        return self.goes_on and self._waiter is not None and not self._waiter.done()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.decode("latin-1"), value.decode("latin-1")))
+
+    def on_body(self, part: bytes) -> None:
+        self._parts.append(part)
+
+    def on_message_complete(self) -> None:
+        status, parts = self._parser.get_status_code(), self._parts
+        if not self._is_expecting:
+            self.goes_on = False  # a second one
+        elif status >= 200 and self._waiter is not None:
+            self.goes_on = self._parser.should_keep_alive()
+            body = parts[0] if len(parts) == 1 else b"".join(parts)
+            self._waiter.set_result(RawResponse(status, CIMultiDict(self._headers), body))
+        self._clear()
