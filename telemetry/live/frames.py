@@ -71,7 +71,7 @@ class Frame:
 
 def encode_key(frame: Frame) -> bytes:
     """Return the frame with all values."""
-    values: bytes = frame.values.astype("<f8").tobytes()
+    values: bytes = frame.values.astype("<f8", copy=False).tobytes()
     return _header(KEY, frame) + values
 
 
@@ -179,7 +179,7 @@ _codec = _Codec()
 
 def pack_recent(frame: Frame) -> bytes:
     """Return a frame in the form of the list of recent ones."""
-    packed: bytes = _codec.compress(frame.values.astype("<f4").tobytes())
+    packed: bytes = _codec.compress(frame.values.astype("<f4").data)
     return RECENT_HEADER.pack(frame.revision, frame.at) + packed
 
 
@@ -230,7 +230,7 @@ class FrameUpdate:
         frame = self.frame
         counted = b""
         if self.counters is not None:
-            counted = RECENT_HEADER.pack(frame.revision, frame.at) + self.counters.astype("<f8").tobytes()
+            counted = RECENT_HEADER.pack(frame.revision, frame.at) + self.counters.astype("<f8", copy=False).tobytes()
         expiry = max(FRAME_SECONDS, round(3 * self.period))
         raw, recent = encode_key(frame), pack_recent(frame)
         return PUBLICATION.pack(expiry, len(raw), len(recent)) + raw + recent + counted
