@@ -193,9 +193,9 @@ class BmcClient:
             await self.get(uri)
             return ""
 
-    async def get_bytes(self, uri: str) -> bytes:
-        """Return a resource undecoded, for readers that decode into types of their own, each second."""
-        raw = await self.fetch("GET", uri, is_repeated=True)
+    async def get_bytes(self, uri: str, *, is_repeated: bool = False) -> bytes:
+        """Return a resource undecoded, for readers that decode into types of their own; `is_repeated`: each second."""
+        raw = await self.fetch("GET", uri, is_repeated=is_repeated)
         if raw.status != 200:
             self._accept(uri, raw)
         return raw.body

@@ -10,6 +10,7 @@ import asyncio
 import json
 import math
 import statistics
+import struct
 import sys
 import time
 from collections import defaultdict, deque
@@ -161,7 +162,7 @@ class ReportPlan(ReadingPlan):
 
     async def read(self, bmc: BmcClient) -> ChassisReading:
         """Return one reading; a missing property is NaN, a new one waits for the next plan."""
-        return self.decode(await bmc.get_bytes(self._uri), time.time(), bmc.host)
+        return self.decode(await bmc.get_bytes(self._uri, is_repeated=True), time.time(), bmc.host)
 
     def decode(self, raw: bytes, at: float, host: str = "The BMC") -> ChassisReading:
         """Return the reading in a report's bytes; raises Malformed."""
@@ -191,8 +192,10 @@ class ReportPlan(ReadingPlan):
         for place in self._words:
             number = LINK_STATUSES.get(values[place])
             values[place] = metric_number(values[place]) if number is None else number
-        numbers = np.fromiter(values, np.float64, len(values))
-        numbers[~np.isfinite(numbers)] = NAN
+        # A third of the time of an array made of a list.
+        numbers: Floats = np.frombuffer(struct.pack(f"{len(values)}d", *values))
+        if np.count_nonzero(np.isfinite(numbers)) < len(numbers):
+            numbers = np.where(np.isfinite(numbers), numbers, NAN)
         return report.timestamp, numbers
 
     def _parsed(self, raw: bytes, host: str) -> tuple[str | None, Floats]:

@@ -67,7 +67,7 @@ async def test_reports_come_over_one_connection() -> None:
         answer(), parts + b'4\r\n{"Id\r\n9\r\n": "All"}\r\n0\r\n\r\n', b"HTTP/1.1 100 Continue\r\n\r\n" + answer()
     )
     async with client_of(service) as bmc:
-        assert [await bmc.get_bytes(REPORT) for _ in range(3)] == [BODY] * 3
+        assert [await bmc.get_bytes(REPORT, is_repeated=True) for _ in range(3)] == [BODY] * 3
     assert service.connections == 1
     assert len(service.heads) == 3
     first = service.heads[0].decode().splitlines()
@@ -78,7 +78,9 @@ async def test_reports_come_over_one_connection() -> None:
 async def test_two_at_a_time_are_not_mixed_up() -> None:
     service = Service(answer(b"1"), answer(b"2"))
     async with client_of(service) as bmc:
-        assert {*await asyncio.gather(bmc.get_bytes(REPORT), bmc.get_bytes(OTHER))} == {b"1", b"2"}
+        assert {
+            *await asyncio.gather(bmc.get_bytes(REPORT, is_repeated=True), bmc.get_bytes(OTHER, is_repeated=True))
+        } == {b"1", b"2"}
     assert service.connections == 2
 
 
@@ -101,7 +103,7 @@ async def test_what_that_connection_is_not_for_is_asked_for_as_usual(
     service = Service(first)
     async with client_of(service) as bmc:
         for _ in range(3):
-            assert await bmc.get_bytes(REPORT) == found
+            assert await bmc.get_bytes(REPORT, is_repeated=True) == found
     assert service.connections == connections
 
 
@@ -109,13 +111,13 @@ async def test_its_errors_are_those_of_any_request() -> None:
     service = Service(answer(b"{}", status="404 Not Found"), answer(), answer(b"{}", status="503 Busy"))
     async with client_of(service) as bmc:
         with pytest.raises(RequestRefused, match="answered 404"):
-            await bmc.get_bytes(REPORT)
-        assert await bmc.get_bytes(REPORT) == BODY
+            await bmc.get_bytes(REPORT, is_repeated=True)
+        assert await bmc.get_bytes(REPORT, is_repeated=True) == BODY
     async with client_of(Service(b""), timeout=0.05) as bmc:
         with pytest.raises(TimedOut):
-            await bmc.get_bytes(REPORT)
-        assert await bmc.get_bytes(REPORT) == BODY  # the late answer is nobody's
+            await bmc.get_bytes(REPORT, is_repeated=True)
+        assert await bmc.get_bytes(REPORT, is_repeated=True) == BODY  # the late answer is nobody's
     nobody = BmcAddress(url="http://127.0.0.1:9", username="", password="", trust=CertificateTrust())
     async with BmcClient(nobody) as bmc:
         with pytest.raises(Unreachable, match="does not answer at port 9"):
-            await bmc.get_bytes(REPORT)
+            await bmc.get_bytes(REPORT, is_repeated=True)
