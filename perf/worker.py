@@ -18,7 +18,8 @@ import redis
 from celery.signals import task_postrun, task_prerun
 from django.conf import settings
 
-from fabric.bmc.transport import RawResponse, Transport
+from fabric.bmc.kept_connection import RawResponse
+from fabric.bmc.transport import Transport
 from falconweb.celery import application
 from perf.environment import TASK_RESULTS
 
