@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from core.language import gettext_noop
 from telemetry.live.catalogue import CLOCK_STEP_SECONDS, Sample, SeriesEntry, is_repeat
 from telemetry.store.encoder import ChunkContent, encode_all
+from telemetry.store.followers import KnownPairs
 from telemetry.store.format import Columns, Integers, Values
 from telemetry.store.models import Chunk, Gap
 from telemetry.store.rules import Tier, catalogue_digest, is_counter, storage_order
@@ -39,6 +40,7 @@ class ColumnLayout:
         self.entries = [entries[place] for place in order]
         self.order = np.array(order, dtype=np.intp)
         self.digest = catalogue_digest(self.entries)
+        self.known = KnownPairs()
         self.counters: NDArray[np.bool_] = np.array([is_counter(entry) for entry in self.entries], dtype=bool)
 
 
@@ -105,7 +107,10 @@ def encode_batches(batches: Sequence[ReadingBatch]) -> list[EncodedBatch]:
     """Return batches in stored form, packed together: that takes half of the time that each of them takes alone."""
     tables = [_table(batch, batch.layout) for batch in batches if batch.layout is not None and batch.rows]
     cleaned = _clean_readings(tables)
-    packed = iter(encode_all([ChunkContent(table.times, one[0]) for table, one in zip(tables, cleaned, strict=True)]))
+    contents = [
+        ChunkContent(table.times, one[0], table.layout.known) for table, one in zip(tables, cleaned, strict=True)
+    ]
+    packed = iter(encode_all(contents))
     counted = iter(cleaned)
     found = []
     for batch in batches:
@@ -120,11 +125,11 @@ def encode_batches(batches: Sequence[ReadingBatch]) -> list[EncodedBatch]:
 
 
 class _ReadingTable(NamedTuple):
-    """The readings of a batch in storage order, and which columns are counters."""
+    """The readings of a batch in storage order."""
 
     times: Integers
     readings: Columns
-    counters: NDArray[np.bool_]
+    layout: ColumnLayout
 
 
 def _table(batch: ReadingBatch, layout: ColumnLayout) -> _ReadingTable:
@@ -132,7 +137,7 @@ def _table(batch: ReadingBatch, layout: ColumnLayout) -> _ReadingTable:
     times = np.rint(np.maximum(np.array([at, measured_at]), [[-math.inf], [0.0]]) * 1000).astype(np.int64)
     # One copy of all rows is quicker than an array of arrays.
     values = np.concatenate(counted).reshape(len(counted), len(layout.order))
-    return _ReadingTable(times, Columns.of_rows(values, layout.order), layout.counters)
+    return _ReadingTable(times, Columns.of_rows(values, layout.order), layout)
 
 
 MAX_RATE_SECONDS = 120.0  # an average over a longer time is no meaningful rate
@@ -152,7 +157,8 @@ class SampleVerdict(Enum):
 def _clean_readings(tables: Sequence[_ReadingTable]) -> list[tuple[Columns, int, int]]:
     """Return readings with NaN for non-finite values and negative counters, and how many of each."""
     found = []
-    for _, readings, counters in tables:
+    for _, readings, layout in tables:
+        counters = layout.counters
         fixed, values = readings.fixed + 0.0, readings.values + 0.0  # turns -0.0 into 0.0
         below = fixed[counters].min(initial=0.0), values[counters[readings.moving]].min(initial=0.0)
         if np.isfinite(fixed).all() and np.isfinite(values).all() and min(below) >= 0:

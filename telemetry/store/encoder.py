@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -14,11 +14,11 @@ import zstandard
 from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
+from telemetry.store.followers import ChangingColumns, KnownPairs, find_followers
 from telemetry.store.format import (
     BITS,
     BLOCK,
     DIFFERENCES,
-    EXACT_LIMIT,
     FACTORS,
     HEADER,
     HOLES,
@@ -35,18 +35,15 @@ from telemetry.store.format import (
 
 LEVEL = 1  # higher ones make chunks no smaller
 SCALES = 7  # decimal places that are tried: 0 to 6
-INT64_LIMIT = 2.0**63
-SCALE_LIMITS = np.array([INT64_LIMIT] + [EXACT_LIMIT] * (SCALES - 1))
 LIMITS = np.array([0, *((1 << 8 * width) - 1 for width in range(1, 8))], dtype=np.uint64)
-MIN_RANGE = 16  # of the differences of a column for which another is searched
-MAX_UNEXPLAINED = 0.05  # of their variance; with more, what names the other column takes as much as it saves
 
 
 class ChunkContent(NamedTuple):
-    """What a chunk is made of: `times` are i8[kinds, rows], ms."""
+    """What a chunk is made of: `times` are i8[kinds, rows], ms; `known` is of its catalogue, and is updated."""
 
     times: Integers
     columns: Columns
+    known: KnownPairs | None = None
 
 
 class _Compressor(threading.local):
@@ -86,7 +83,8 @@ def _encode_alike(contents: Sequence[ChunkContent], width: int, fields: int) -> 
         begin, end = ends[-1] + kinds, ends[-1] + kinds + len(one.columns.fixed)
         ends += [*range(begin, end, width * fields), end]
         blocks_of.append(len(ends) - 1)
-    packed = list(_PackedColumns.of(_IntegerColumns.of(contents), ends if fields == 1 else None).blocks(ends))
+    known = {ends[block]: one.known for one, block in zip(contents, blocks_of, strict=False)} if fields == 1 else {}
+    packed = list(_PackedColumns.of(_IntegerColumns.of(contents), ends, known).blocks(ends))
     found = []
     for one, (first, last) in zip(contents, pairwise(blocks_of), strict=True):
         own = packed[first:last]
@@ -162,8 +160,13 @@ class _PackedColumns:
     factors: Values
 
     @classmethod
-    def of(cls, columns: _IntegerColumns, ends: Sequence[int] | None) -> _PackedColumns:
-        """Return columns packed; `ends` are those of the blocks in which a column may be told from another."""
+    def of(
+        cls, columns: _IntegerColumns, ends: Sequence[int], known: Mapping[int, KnownPairs | None]
+    ) -> _PackedColumns:
+        """Return columns packed; `ends` are those of the blocks.
+
+        `known` are of the chunks, by the column where each begins; without any no column is told from another.
+        """
         count, moving, whole = len(columns.kinds), columns.moving, columns.whole
         numbers = np.zeros((count, 2), "<i8")
         numbers[:, 1] = columns.fixed
@@ -174,8 +177,9 @@ class _PackedColumns:
         if len(moving):
             steps = np.diff(whole, axis=1)
             least, most = steps.min(axis=1), steps.max(axis=1)
-            if ends is not None:
-                followed = _followed(columns, steps, (least, most), ends)
+            if known:
+                fit = ~columns.is_time[moving] & (columns.kinds[moving] < BITS) & ~np.isin(moving, columns.holed)
+                followed = find_followers(ChangingColumns(moving, steps, least, most, fit), ends, known)
             following, others, factors = followed
             if len(following):
                 left = steps[following] - predicted(steps[others], factors)
@@ -190,8 +194,9 @@ class _PackedColumns:
             packing[moving[following]] |= REFERENCE
             floor = np.where(differ, floors[1], floors[0])
             numbers[moving] = np.stack([np.where(differ, whole[:, 0], 0), floor], axis=1)
-            over = whole - floor[:, None]
-            over[differ, 0], over[differ, 1:] = 0, (steps - floor[:, None])[differ]
+            over = np.zeros_like(whole)
+            np.subtract(steps, floor[:, None], out=over[:, 1:])
+            over[~differ] = whole[~differ] - floor[~differ, None]
             small = over.view(np.uint8).reshape(*over.shape, 8)
         head = np.concatenate((columns.kinds[:, None], packing[:, None], numbers.view(np.uint8)), axis=1)
         holes = np.packbits(columns.holes, axis=1, bitorder="little")
@@ -219,51 +224,6 @@ class _PackedColumns:
             if own.start < own.stop:
                 parts += [(self.others[own] - begin).astype("<u2"), self.factors[own].astype("<f8")]
             yield _compressor.compress(b"".join(part.tobytes() for part in (*parts, *groups[number])))
-
-
-def _followed(
-    columns: _IntegerColumns, steps: Integers, bounds: tuple[Integers, Integers], ends: Sequence[int]
-) -> tuple[NDArray[np.intp], NDArray[np.intp], Values]:
-    """Return which moving columns change as another of their block does, that other one, and how many times as much.
-
-    `bounds` are the least and the greatest steps. A column that another is told from is not told from one itself.
-    """
-    moving = columns.moving
-    least, most = (one.astype(np.float64) for one in bounds)
-    span, largest = most - least, np.maximum(np.abs(least), np.abs(most))
-    fit = ~columns.is_time[moving] & (columns.kinds[moving] < BITS) & (span > MIN_RANGE) & (largest < EXACT_LIMIT / 2)
-    fit &= ~np.isin(moving, columns.holed)
-    following: list[int] = []
-    others: list[int] = []
-    factors: list[float] = []
-    for begin, end in pairwise(np.searchsorted(moving, ends).tolist()):
-        some = begin + np.flatnonzero(fit[begin:end])
-        if len(some) < 2 or steps.shape[1] < 8:
-            continue
-        own = steps[some].astype(np.float64)
-        own -= own.mean(axis=1)[:, None]
-        products = own @ own.T
-        squares = products.diagonal()
-        explained = products * products
-        explained /= squares
-        explained /= squares[:, None]
-        np.fill_diagonal(explained, 0.0)
-        best = explained.argmax(axis=1)
-        gain = explained[np.arange(len(some)), best]
-        slope = products[np.arange(len(some)), best] / squares[best]
-        taken: dict[int, int] = {}
-        given: set[int] = set()
-        order = np.argsort(-gain, kind="stable").tolist()
-        for one in order[: int((gain > 1 - MAX_UNEXPLAINED).sum())]:
-            other = int(best[one])
-            if one not in given and other not in taken and largest[some[other]] * abs(slope[one]) < EXACT_LIMIT:
-                taken[one] = other
-                given.add(other)
-        for one in sorted(taken):
-            following.append(int(some[one]))
-            others.append(int(some[taken[one]]))
-            factors.append(float(slope[one]))
-    return np.array(following, dtype=np.intp), np.array(others, dtype=np.intp), np.array(factors)
 
 
 def _without_holes(
@@ -297,11 +257,12 @@ def _to_integers(values: Values, least: SmallIntegers) -> tuple[SmallIntegers, I
         while len(left):
             rest = values if len(left) == len(values) else values[left]
             factors = FACTORS[kinds[left]][:, None]
-            # Adding zero turns -0.0 into 0.0, which then does not fit.
-            rounded = np.rint(rest * factors) + 0.0
-            fits = ((rounded / factors).view(np.int64) == rest.view(np.int64)).all(axis=1)
-            fits &= np.maximum(rounded.max(axis=1), -rounded.min(axis=1)) < SCALE_LIMITS[kinds[left]]
-            whole[left[fits]] = rounded[fits].astype(np.int64)
+            scaled = rest * factors
+            found = np.rint(scaled, out=scaled).astype(np.int64)
+            # What is restored from them must be the same bit by bit: -0.0 is not, nor what an integer has no room for.
+            restored = np.divide(found, factors, out=scaled)
+            fits = (restored.view(np.int64) == rest.view(np.int64)).all(axis=1)
+            whole[left[fits]] = found[fits]
             left = left[~fits]
             kinds[left] += 1
             left = left[kinds[left] < SCALES]
@@ -318,9 +279,8 @@ def _least_places(values: Values) -> SmallIntegers:
     """Return the decimal places of each number, SCALES where it has more than are tried."""
     factors = FACTORS[:SCALES, None]
     with np.errstate(over="ignore", invalid="ignore"):
-        rounded = np.rint(values * factors) + 0.0
+        rounded = np.rint(values * factors).astype(np.int64)
         fits = (rounded / factors).view(np.int64) == np.ascontiguousarray(values).view(np.int64)
-        fits &= np.abs(rounded) < SCALE_LIMITS[:, None]
     return np.where(fits.any(axis=0), fits.argmax(axis=0), SCALES).astype(np.uint8)
 
 
