@@ -113,11 +113,16 @@ class Columns:
 
     def some(self, columns: NDArray[np.intp]) -> Values:
         """Return all rows of some columns."""
-        found = np.repeat(self.fixed[columns, None], self.rows, axis=1)
         place = np.full(len(self.fixed), -1)
         place[self.moving] = np.arange(len(self.moving))
         place = place[columns]
-        found[place >= 0] = self.values[place[place >= 0]]
+        moves = place >= 0
+        if moves.all():
+            found: Values = self.values[place]
+            return found
+        found = np.empty((len(columns), self.rows))
+        found[~moves] = self.fixed[columns[~moves], None]
+        found[moves] = self.values[place[moves]]
         return found
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 from django.db import models
 from numpy.typing import NDArray
@@ -136,20 +137,30 @@ class Buckets:
             return self
         place = (self.at - origin) // step
         begins = np.flatnonzero(np.diff(place, prepend=place[0] - 1))
-        present = ~np.isnan(self.total)
-        holed = np.flatnonzero(~np.logical_and.reduce(present, axis=1))
-        count = _reduce(np.add, self.count, begins)
-        total = _reduce(np.add, np.where(present, self.total, 0.0) if len(holed) else self.total, begins)
-        if len(holed):
-            total[~_reduce(np.logical_or, present, begins)] = np.nan
-        if not band:
-            return type(self)(place[begins] * step + origin, total, total, total, count)
+        at = place[begins] * step + origin
+        total_of = _Groups.of(self.total, begins)
+        total = total_of.reduced(np.add)
         # Series without holes, which most are, take half the time.
-        low, high = _reduce(np.minimum, self.low, begins), _reduce(np.maximum, self.high, begins)
+        holed = np.flatnonzero(np.isnan(total).any(axis=1))
         if len(holed):
-            low[holed] = _reduce(np.fmin, self.low[holed], begins)
-            high[holed] = _reduce(np.fmax, self.high[holed], begins)
-        return type(self)(place[begins] * step + origin, low, high, total, count)
+            present = ~np.isnan(self.total[holed])
+            total[holed] = _Groups.of(np.where(present, self.total[holed], 0.0), begins).reduced(np.add)
+            total[holed] = np.where(_Groups.of(present, begins).reduced(np.logical_or), total[holed], np.nan)
+        if len(holed) or not self.count.size or (self.count != self.count[0, 0]).any():
+            count = _Groups.of(self.count, begins).reduced(np.add)
+        else:
+            each = self.count[0, 0] * np.diff(begins, append=len(self.at))
+            count = np.repeat(each[None], len(total), axis=0)
+        if not band:
+            return type(self)(at, total, total, total, count)
+        fields = []
+        for values, operation, among_holes in ((self.low, np.minimum, np.fmin), (self.high, np.maximum, np.fmax)):
+            groups = total_of if values is self.total else _Groups.of(values, begins)
+            fields.append(groups.reduced(operation))
+            if len(holed):
+                fields[-1][holed] = _Groups.of(values[holed], begins).reduced(among_holes)
+        low, high = fields
+        return type(self)(at, low, high, total, count)
 
     def between(self, since: int, until: int) -> Self:
         """Return those that start in [`since`, `until`)."""
@@ -185,32 +196,49 @@ class Buckets:
 
     def rounded(self, places: DecimalPlaces) -> Self:
         """Return them as stored: sums rounded to the decimal places of their readings, floats to f32 precision."""
-        decimal = places >= 0
-        factor = np.where(decimal, 10.0 ** np.maximum(places, 0), 1.0)[:, None]
-        scaled = self.total * factor
-        total = np.where(
-            decimal[:, None] & (np.abs(scaled) < EXACT_LIMIT), np.rint(scaled) / factor, _round_to_float32(self.total)
-        )
-        low, high = self.low, self.high
-        if not decimal.all():
+        decimal, other = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
+        factor = 10.0 ** places[decimal, None]
+        sums = self.total[decimal]
+        scaled = sums * factor
+        exact = np.abs(scaled) < EXACT_LIMIT
+        low, high, total = self.low, self.high, np.empty(self.total.shape)
+        total[decimal] = np.rint(scaled) / factor
+        if not exact.all():
+            total[decimal] = np.where(exact, total[decimal], _round_to_float32(sums))
+        total[other] = _round_to_float32(self.total[other])
+        if len(other):
             low, high = low.copy(), high.copy()
-            low[~decimal], high[~decimal] = _round_to_float32(low[~decimal]), _round_to_float32(high[~decimal])
+            low[other], high[other] = _round_to_float32(low[other]), _round_to_float32(high[other])
         return type(self)(self.at, low, high, total, self.count)
 
     def at_rows(self, rows: slice | NDArray[np.intp]) -> Self:
         return self._changed(self.at[rows], lambda values, _: values[:, rows])
 
 
-def _reduce(operation: np.ufunc, values: NDArray[Any], begins: NDArray[np.intp]) -> NDArray[Any]:
-    """Return what `operation.reduceat` does along the rows, in less time where all groups are equally long."""
-    each, rest = divmod(values.shape[1], len(begins))
-    if rest or each > MAX_STRIDES or (np.diff(begins) != each).any():
-        reduced: NDArray[Any] = operation.reduceat(values, begins, axis=1)
-        return reduced
-    found = values[:, ::each].copy()
-    for number in range(1, each):
-        operation(found, values[:, number::each], out=found)
-    return found
+@dataclass(frozen=True)
+class _Groups:
+    """Rows of buckets: `values` are [columns, rows], or [rows a bucket, columns, buckets] where all have as many."""
+
+    values: NDArray[Any]
+    begins: NDArray[np.intp] | None
+
+    @classmethod
+    def of(cls, values: NDArray[Any], begins: NDArray[np.intp]) -> Self:
+        each, rest = divmod(values.shape[1], len(begins))
+        if rest or each > MAX_STRIDES or (np.diff(begins) != each).any():
+            return cls(values, begins)
+        # The n-th rows of all buckets side by side: the processor takes several of them at a time.
+        side_by_side = values.reshape(len(values), len(begins), each).transpose(2, 0, 1)
+        return cls(np.ascontiguousarray(side_by_side), None)
+
+    def reduced(self, operation: np.ufunc) -> NDArray[Any]:
+        """Return what `operation.reduceat` does along the rows."""
+        found: NDArray[Any] = (
+            operation.reduce(self.values, axis=0)
+            if self.begins is None
+            else operation.reduceat(self.values, self.begins, axis=1)
+        )
+        return found
 
 
 def concatenate_buckets(parts: Sequence[Buckets]) -> Buckets:
@@ -253,8 +281,7 @@ RATE_QUANTITIES = BYTE_QUANTITIES | {ERROR_RATE}  # quantities that are read as 
 SeriesIdentity = tuple[str, str]  # key and unit
 
 
-@dataclass(frozen=True)
-class DerivedSeries:
+class DerivedSeries(msgspec.Struct, frozen=True, gc=False):
     """A series derived from a raw column: the value itself, or the rate of a counter."""
 
     entry: SeriesEntry
