@@ -60,7 +60,7 @@ def stored_chunks(chassis: int, tier: Tier, since: int, until: int) -> list[Stor
     begin = since - RAW_SPAN if tier is Tier.RAW else window_start(tier, since)
     sql = f"{CHUNK_SQL} AND since >= %s AND since < %s AND until >= %s ORDER BY since"
     # By the index, and sorted here: the database would copy the data of all.
-    rows = _fetch(sql, chassis, tier, begin / 1000, until / 1000, since / 1000)
+    rows = rows_fetch(sql, chassis, tier, begin / 1000, until / 1000, since / 1000)
     return sorted(map(StoredChunk._make, rows), key=itemgetter(0))
 
 
@@ -73,7 +73,7 @@ def preceding_chunks(chassis: int, chunks: Sequence[StoredChunk]) -> list[Stored
     places = ", ".join(["%s"] * len(missing))
     sql = f"{CHUNK_SQL} AND since >= %s AND since <= %s AND until IN ({places}) ORDER BY id"
     begin = min(missing) - RAW_SPAN / 1000
-    return [StoredChunk(*row) for row in _fetch(sql, chassis, Tier.RAW, begin, max(missing), *missing)]
+    return [StoredChunk(*row) for row in rows_fetch(sql, chassis, Tier.RAW, begin, max(missing), *missing)]
 
 
 @lru_cache(maxsize=CACHED_CATALOGUES)
@@ -282,13 +282,13 @@ class StoredChunk(NamedTuple):
 def pending_rollups(chassis: int, tier: int, since: float, until: float) -> list[tuple[int, float, float]]:
     """Return tier, begin and end of the pending rollups that overlap a range, of a tier and those below."""
     sql = "SELECT tier, since, until FROM store_due WHERE chassis = %s AND tier <= %s AND since < %s AND until > %s"
-    return _fetch(sql, chassis, tier, until, since)
+    return rows_fetch(sql, chassis, tier, until, since)
 
 
 def last_stored_at(chassis: int, now: float) -> float | None:
     """Return the time of the newest stored raw reading, None without one."""
     sql = "SELECT until FROM store_chunk WHERE chassis = %s AND tier = 0 AND since <= %s ORDER BY since DESC LIMIT 1"
-    found = _fetch(sql, chassis, now)
+    found = rows_fetch(sql, chassis, now)
     return found[0][0] if found else None
 
 
@@ -300,7 +300,7 @@ def first_stored_at(chassis: int) -> float | None:
     sql = "SELECT since, until FROM store_chunk WHERE chassis = %s AND tier = %s ORDER BY since LIMIT 1"
     found: tuple[float, float] | None = None
     for tier in sorted(Tier, reverse=True):
-        for since, until in _fetch(sql, chassis, tier.value):
+        for since, until in rows_fetch(sql, chassis, tier.value):
             if found is None or since < found[1]:
                 found = (since, until) if found is None else (max(since, found[0]), min(until, found[1]))
     return found[0] if found else None
@@ -309,10 +309,11 @@ def first_stored_at(chassis: int) -> float | None:
 def gaps_between(chassis: int, since: float, until: float) -> list[tuple[float, float | None, str]]:
     """Return begin, end and reason of the gaps in a range."""
     sql = "SELECT since, until, reason FROM store_gap WHERE chassis = %s AND since < %s"
-    return _fetch(f"{sql} AND (until IS NULL OR until > %s)", chassis, until, since)
+    return rows_fetch(f"{sql} AND (until IS NULL OR until > %s)", chassis, until, since)
 
 
-def _fetch(sql: str, *parameters: Any) -> list[Any]:
+def rows_fetch(sql: str, *parameters: Any) -> list[Any]:
+    """Return rows of the readings' database."""
     with connections[settings.READINGS_DATABASE].cursor() as cursor:
         cursor.execute(sql, parameters)
         return list(cursor.fetchall())

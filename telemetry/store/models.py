@@ -6,9 +6,9 @@ Unix seconds.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
+import msgspec
 import zstandard
 from django.db import models
 
@@ -28,13 +28,13 @@ class Catalogue(models.Model):
 
     @property
     def entries(self) -> list[SeriesEntry]:
-        found: list[SeriesEntry] = json.loads(zstandard.decompress(self.data))
+        found: list[SeriesEntry] = msgspec.json.decode(zstandard.decompress(self.data))
         return found
 
     @staticmethod
     def packed(entries: Sequence[SeriesEntry]) -> bytes:
         """Return entries in the form of `data`."""
-        packed: bytes = zstandard.compress(json.dumps(entries).encode())
+        packed: bytes = zstandard.compress(msgspec.json.encode(entries))
         return packed
 
 

@@ -37,6 +37,7 @@ from telemetry.store.chunks import (
     catalogue_get_or_create,
     clear_caches,
     rows_change,
+    rows_fetch,
 )
 from telemetry.store.format import DamagedError
 from telemetry.store.models import Catalogue, Chunk, Due, Gap
@@ -54,7 +55,9 @@ class ChangedMeanwhile(Exception):
 
 def due_chassis(tier: Tier, *, now: float) -> list[int]:
     """Return the chassis that have enough readings to extend a rollup."""
-    rows = Due.objects.filter(tier=tier).values_list("chassis").annotate(first=Min("since")).order_by("first")
+    rows = rows_fetch(
+        "SELECT chassis, MIN(since) FROM store_due WHERE tier = %s GROUP BY chassis ORDER BY 2", tier.value
+    )
     return [chassis for chassis, first in rows if first * 1000 < due_until(chassis, tier, now=now)]
 
 
@@ -71,7 +74,8 @@ def due_until(chassis: int, tier: Tier, *, now: float) -> float:
 def chassis_roll_up(chassis: int, tier: Tier, *, now: float | None = None) -> int:
     """Make the due rollups of a tier; `now=inf` for all of them. Returns the number of windows made."""
     ripe = due_until(chassis, tier, now=time.time() if now is None else now) if now != np.inf else np.inf
-    due = Due.objects.filter(chassis=chassis, tier=tier, since__lt=ripe / 1000).values_list("pk", "since", "until")
+    sql = "SELECT id, since, until FROM store_due WHERE chassis = %s AND tier = %s"
+    due = [row for row in rows_fetch(sql, chassis, tier.value) if row[1] * 1000 < ripe]
     windows: dict[int, list[tuple[int, float, float]]] = {}
     for row in due:
         windows.setdefault(window_start(tier, round(row[1] * 1000)), []).append(row)
