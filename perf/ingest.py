@@ -43,7 +43,7 @@ LATE_SECONDS = 420  # by then the last window of each chassis is due
 JITTER = (0.005, 0.080)  # s; the largest delay of a response
 MIN_PER_CORE = 20e6
 MAX_BYTES, MAX_RAW_BYTES = 0.6, 0.45
-MAX_QUEUED = 400  # chunks; beyond that the replay waits for the writer, as real time would
+GATHER_SECONDS = 0.02  # in which the replay puts all chunks of a minute
 PEER_SECONDS = 3600
 
 
@@ -91,15 +91,16 @@ def _replay(recording: Recording, count: int, minutes: int) -> StorageCost:
     random.seed(4016)
     # The range ends now: readings beyond the retention are not stored.
     since = time.time() // 60 * 60 - 60 * minutes - LATE_SECONDS
-    writer = StoreWriter()
+    writer = StoreWriter(gather=GATHER_SECONDS)
     fleet = [_ReplayedChassis(number, writer, recording) for number in range(1, count + 1)]
     begun = time.process_time()
     for second in range(60 * minutes):
         for one in fleet:
             one.second(second, since)
         if second % 60 == 59:
-            while writer.queue > MAX_QUEUED:
-                time.sleep(0.01)
+            # As in real time, all but the newest seconds are stored: otherwise windows are made in pieces.
+            while writer.queue:
+                time.sleep(0.001)
             _roll(since + second)
     asyncio.run(_closed(fleet))
     writer.stop(120.0)
