@@ -238,7 +238,7 @@ def test_a_chassis_is_removed_while_somebody_notes_where_a_device_of_it_is(
     gpu: Device, chassis: Chassis, administrator: User
 ) -> None:
     errors = meet(
-        lambda: mirror_attachments(Device.objects.filter(pk=gpu.pk), chassis=chassis.pk, zones=[]),
+        lambda: mirror_attachments(Device.objects.filter(pk=gpu.pk), zones={}, members=[]),
         before=r'INSERT INTO "fabric_attachment"',
         second=lambda: chassis_remove(person=administrator, chassis=chassis),
     )

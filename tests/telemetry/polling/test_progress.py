@@ -57,6 +57,7 @@ async def test_what_has_not_changed_is_told_again_only_before_it_is_stale(monkey
             pace.read = read
             await walks.tell()
             row = await Chassis.objects.aget(pk=chassis)
+            assert row.walk_progress is not None
             assert row.walk_progress["read"] == read
             told.append(row.walk_progress["at"])
     assert [one == before for before, one in itertools.pairwise(told)] == [True, False, False]
