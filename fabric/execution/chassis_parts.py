@@ -25,14 +25,17 @@ NO_PARTS = ChassisParts({}, {})
 
 
 def chassis_parts(chassis: Chassis) -> ChassisParts:
-    """Return the parts that the chassis reports now: only walks change that, and each sets `inventory_at`."""
+    """Return the parts that the chassis reports now, in its dialect.
+
+    Only walks change that, each of which sets `inventory_at`, and the choice of another dialect.
+    """
     if chassis.inventory_at is None:
         return _read(chassis.pk)
-    return _read_as_of(chassis.pk, chassis.inventory_at)
+    return _read_as_of(chassis.pk, chassis.dialect, chassis.inventory_at)
 
 
 @lru_cache(KEPT_CHASSIS)
-def _read_as_of(chassis: int, _walked_at: datetime) -> ChassisParts:
+def _read_as_of(chassis: int, _dialect: str, _walked_at: datetime) -> ChassisParts:
     return _read(chassis)
 
 

@@ -11,6 +11,7 @@ from accounts.models import User
 from core.errors import Conflict, Forbidden, Invalid
 from fabric.bmc.dialects import dialect_of
 from fabric.bmc.types import Dialect
+from fabric.execution.chassis_parts import chassis_parts
 from fabric.execution.services import execute
 from fabric.inventory.dialect_choice import dialect_choose
 from fabric.inventory.labels import DIALECT_LABELS
@@ -48,9 +49,9 @@ def test_a_choice_outlives_walks_until_what_they_find_is_wanted_again(
 
 def test_the_host_ports_of_a_choice_are_there_at_once(chassis: Chassis, administrator: User) -> None:
     def present() -> set[str]:
-        return {
-            uri.rsplit("/", 2)[-2] for uri in HostPort.objects.filter(missing_since=None).values_list("uri", flat=True)
-        }
+        stored = set(HostPort.objects.filter(missing_since=None).values_list("uri", flat=True))
+        assert chassis_parts(Chassis.objects.get(pk=chassis.pk)).zones.keys() == stored, "operations read these, too"
+        return {uri.rsplit("/", 2)[-2] for uri in stored}
 
     gpu = Device.objects.filter(host_port__isnull=False).first()
     assert gpu is not None
