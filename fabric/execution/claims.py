@@ -101,7 +101,7 @@ class OperationClaim:
         self.zones = RecentRead[dict[str, HeldZone]]()
         self.link = RecentRead[PortLink]()  # of the device
         self.proof: Proof | None = None  # of which this worker has stored the begin
-        self._before_end: list[Callable[[], None]] = []
+        self._before_end: Callable[[], None] | None = None
         self._meanwhile: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -188,13 +188,16 @@ class OperationClaim:
         """
         self._meanwhile.append(asyncio.create_task(work))
 
-    async def _end_meanwhile(self) -> None:
-        while self._meanwhile:
-            await self._meanwhile.pop(0)
+    async def end_meanwhile(self) -> None:
+        """Wait for what was begun meanwhile; raises its first error, once."""
+        begun, self._meanwhile = self._meanwhile, []
+        for found in await asyncio.gather(*begun, return_exceptions=True):
+            if isinstance(found, BaseException):
+                raise found
 
     async def save(self, **values: Any) -> None:
         """Save the steps and these values, and publish them; cancels the running task where the claim is lost."""
-        await self._end_meanwhile()
+        await self.end_meanwhile()
         self.save_late(**values)
         if not await self._store():
             self.lost = True
@@ -247,7 +250,7 @@ class OperationClaim:
         self.stop_announcing()
         if self._begin_announced is not None:
             await self._begin_announced
-        await self._end_meanwhile()
+        await self.end_meanwhile()
         values = {"state": state, "error": error, "finished_at": timezone.now(), "lease_until": None}
         for name, value in values.items():
             setattr(self.operation, name, value)
@@ -256,13 +259,16 @@ class OperationClaim:
             raise asyncio.CancelledError
         await begin_in_thread(self._announce_end)
 
-    def at_end(self, work: Callable[[], None]) -> None:
-        """Have database work done right before the end is written, in the same trip; it must not fail by itself."""
-        self._before_end.append(work)
+    def at_end(self, work: Callable[[], None] | None) -> None:
+        """Have database work done right before the end is written, in the same trip; it must not fail by itself.
+
+        It takes the place of what was to be done before; None: nothing.
+        """
+        self._before_end = work
 
     def _end_here(self, values: dict[str, Any]) -> bool:
-        for work in self._before_end:
-            work()
+        if self._before_end is not None:
+            self._before_end()
         failpoint("operation.end")
         if not self._write_end(values):
             return False
@@ -370,7 +376,7 @@ class OperationClaim:
         A worker may have hung since its last renewal. After a read, and before a write that depends on it: what is late
         is saved by then.
         """
-        await self._end_meanwhile()
+        await self.end_meanwhile()
         # What is being stored at this moment may fail.
         is_late = self._unstored.is_set() or self._storing.locked()
         if not await (self._store() if is_late else run_in_thread(self.held().exists)):

@@ -56,6 +56,7 @@ async def proof_end(claim: OperationClaim, bmc: BmcClient) -> None:
     proof = claim.proof or await run_in_thread(_stored_proof, claim.operation)
     if proof is None:
         return  # it ended before it could have changed anything
+    claim.at_end(None)  # what was found before is no longer true
     found = await _rest_of_chassis(claim, bmc)
     conclude = partial(_conclude_at_end, proof, claim.operation, found)
     if claim.operation.kind != Operation.Kind.TRIAL and _is_untouched(proof, found):

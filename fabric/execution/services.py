@@ -130,6 +130,7 @@ class _OperationRun:
             failpoint("operation.begun")
             async with asyncio.timeout(_seconds_of(operation)), self.lane.bmc(operation.chassis) as bmc:
                 await run_steps(self.claim, bmc)
+            await self.claim.end_meanwhile()  # an error of it is one of the operation
         except DATABASE_UNAVAILABLE:
             raise
         except OperationCancelledError as error:
@@ -160,6 +161,7 @@ class _OperationRun:
             async with asyncio.timeout(READ_BACK_SECONDS), self.lane.bmc(chassis, REQUEST_SECONDS / 2) as bmc:
                 found = await read_back(self.claim, bmc)
                 await proof_end(self.claim, bmc)
+            await self.claim.end_meanwhile()
             # The agent has its own timeout: the read-back is reported in any case.
             await restore_on_host(self.claim, found)
             return read_back_sentence(self.operation, found)

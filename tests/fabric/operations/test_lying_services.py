@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from accounts.models import User
+from core.failpoints import Failpoint, set_failpoint_handler
 from fabric.execution.services import execute
 from fabric.inventory.models import Chassis, HostPort, Port
 from fabric.operations.models import Operation
@@ -61,4 +62,33 @@ def test_a_device_that_somebody_else_attached_at_the_same_moment_is_not_done(
     assert (ended.state, ended.error) == (
         "failed",
         f"The chassis does not show {device.name} at H1 alone: somebody else may have changed it.",
+    )
+
+
+def test_an_operation_ends_whatever_keeps_its_result_from_being_stored(
+    service: NonsenseServer, administrator: User
+) -> None:
+    chassis = Chassis.objects.get()
+    device, target = device_in(chassis, drawer=1, slot=7), host_port_of(chassis, "H1")
+    service.routes[device.uri] = {"@odata.id": device.uri, "SerialNumber": device.serial_number}
+
+    def attached(asked: Asked) -> Reply:
+        zone_holds(service, target, *(end["@odata.id"] for end in json.loads(asked.body)["Links"]["Endpoints"]))
+        return Reply(200)
+
+    def fail(name: Failpoint, about: object) -> None:
+        if name == "operation.mirrored":
+            raise OverflowError
+
+    service.routes[f"PATCH {target.uri}"] = attached
+    operation = operation_request(person=administrator, device=device, target=target)
+    set_failpoint_handler(fail)
+    try:
+        execute(str(operation.pk), worker="test")
+    finally:
+        set_failpoint_handler(None)
+    operation.refresh_from_db()
+    assert (operation.state, operation.error) == (
+        "failed",
+        "An error of the site stopped it; see the log of the worker.",
     )
