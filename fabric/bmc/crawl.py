@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from collections import defaultdict, deque
@@ -30,6 +31,7 @@ from fabric.bmc.json_bounds import count_values
 from fabric.bmc.transport import BmcResponse, error_sentence
 from fabric.bmc.types import InventoryProblem, ProblemKind
 from fabric.bmc.values import (
+    EXPANDABLE_LEVELS,
     NON_INVENTORY_SEGMENTS,
     JsonObject,
     declared_type,
@@ -326,12 +328,15 @@ class Crawl:
         deep = shallow.replace(ONE_LEVEL, f"$levels={levels}")
         if deep == shallow:
             return await self._request(shallow)
-        try:
-            return await self._request(deep)
-        except (ServerFault, RequestRefused, Malformed, TimedOut):
-            answer = await self._request(shallow)
-            self.most_levels = 1
-            return answer
+        # Some services break the connection, leave members out or the members' contents where it is too much for them.
+        with contextlib.suppress(ServerFault, RequestRefused, Malformed, TimedOut, Unreachable):
+            answer = await self._request(deep)
+            members = answer.body.get("Members")
+            if has_all_members(answer.body) and (not members or any(map(is_embedded, members))):
+                return answer
+        answer = await self._request(shallow)
+        self.most_levels = 1
+        return answer
 
     def _keep(self, uri: str, body: JsonObject, etag: str, listed_by: str) -> None:
         body = self._keep_included(uri, body)
@@ -359,7 +364,7 @@ class Crawl:
 
     def _keep_included(self, uri: str, body: JsonObject) -> JsonObject:
         """Keep the resources below one that its answer includes; returns its body with references to them."""
-        if self.most_levels < 2:
+        if self.most_levels < 2 or EXPANDABLE_LEVELS.keys().isdisjoint(uri.split("/")):
             return body
         references = {}
         for name, value in body.items():
@@ -475,10 +480,18 @@ def is_included(uri: str, value: Any) -> bool:
     """Return whether the value of a property is a resource below this one itself, or a collection of such."""
     if not isinstance(value, dict) or "@odata.type" not in value:
         return False
-    own, members = value.get("@odata.id"), value.get("Members")
+    own = value.get("@odata.id")
     if not isinstance(own, str) or not own.startswith(f"{uri}/") or "#" in own:
         return False
-    return all(map(is_embedded, members)) if isinstance(members, list) else is_embedded(value)
+    if "Members" not in value:
+        return is_embedded(value)
+    return has_all_members(value) and all(map(is_embedded, value["Members"]))
+
+
+def has_all_members(collection: JsonObject) -> bool:
+    """Return whether a collection has as many members as it counts, on this page or further ones."""
+    members, count = collection.get("Members"), integer(collection, "Members@odata.count") or 0
+    return isinstance(members, list) and (count <= len(members) or "Members@odata.nextLink" in collection)
 
 
 def are_distinct_members(collection: str, members: list[Any]) -> bool:

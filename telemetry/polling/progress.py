@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.db import DatabaseError
+from django.db import Error
 
 from core.threads import run_in_thread
 from fabric.bmc.walk_turns import WalkPace
@@ -59,7 +59,7 @@ class WalkProgress:
             return
         try:
             await run_in_thread(walk_progress_record, news, seconds=LOOK_SECONDS)
-        except DatabaseError as error:
+        except Error as error:
             logger.info("how walks proceed was not stored: %s", error)
             return
         for state, chassis_ids in news.items():

@@ -91,6 +91,11 @@ async def test_expanded_members_that_all_claim_to_be_one_resource_are_read_one_b
 DEVICES = f"{ONE}/PCIeDevices"
 
 
+def cut_short(name: str, uri: str) -> dict[str, object]:
+    """Return a collection that counts one member and has none."""
+    return {**collection(uri, name), "Members": [], "Members@odata.count": 1}
+
+
 def with_functions(*, answer: Answering | None = None) -> dict[str, Answering]:
     """Return a service with a device whose function is below it, and the answer to $expand with three levels."""
     functions = f"{DEVICES}/gpu/PCIeFunctions"
@@ -130,13 +135,33 @@ async def test_one_answer_has_the_functions_of_devices_too_and_a_refresh_leaves_
     assert server.paths()[len(asked) :].count(f"{DEVICES}?$expand=.($levels=1)") == 1
 
 
-@pytest.mark.parametrize("answer", [Reply(400, {}), Reply(500, {}), Reply(200, b"[]")])
+async def test_functions_that_an_answer_leaves_out_are_read_by_themselves() -> None:
+    answer = with_functions()[f"{DEVICES}?$expand=.($levels=3)"]
+    assert isinstance(answer, dict)
+    answer["Members"][0]["PCIeFunctions"] = cut_short("PCIeFunction", f"{DEVICES}/gpu/PCIeFunctions")
+    with NonsenseServer(with_functions(answer=answer)) as server:
+        inventory = await walk(server)
+    assert [one.vendor_id for one in inventory.devices] == ["0x10DE"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Reply(400, {}),
+        Reply(500, {}),
+        Reply(200, b"[]"),
+        collection(DEVICES, "PCIeDevice", f"{DEVICES}/gpu"),
+        cut_short("PCIeDevice", DEVICES),
+        Reply(hang_up=True),
+    ],
+)
 async def test_a_service_that_refuses_several_levels_is_asked_for_one(answer: Answering) -> None:
     with NonsenseServer(with_functions(answer=answer)) as server:
         inventory = await walk(server)
     assert [one.vendor_id for one in inventory.devices] == ["0x10DE"]
     assert inventory.problems == ()
-    assert sum("levels=3" in path for path in server.paths()) == 1
+    paths = server.paths()
+    assert not any("levels=3" in path for path in paths[paths.index(f"{DEVICES}?$expand=.($levels=1)") :])
     assert f"{DEVICES}/gpu/PCIeFunctions?$expand=.($levels=1)" in server.paths()
 
 
