@@ -7,6 +7,7 @@ request. What is sent is made once, and httptools takes the answers apart.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -18,6 +19,9 @@ from yarl import URL
 
 if TYPE_CHECKING:
     from aiohttp.connector import Connection
+
+KEPT_SECONDS = 15.0  # without a request, as aiohttp: what is between may have forgotten it, which would cost a time-out
+MAX_HEADERS = 128  # as aiohttp
 
 
 @dataclass(slots=True)
@@ -38,6 +42,7 @@ class KeptConnection:
         self._connection: Connection | None = None
         self._answers = AnswerParser(most)  # on that connection
         self._request: tuple[URL, Mapping[str, str], bytes] | None = None  # the last one
+        self._answered_at = 0.0  # monotonic s
         self._is_busy = False
         self._is_fit = True  # for the answers of this BMC
 
@@ -45,7 +50,7 @@ class KeptConnection:
         """Return an answer; None where it is to be asked for in the usual way. Raises as a session does.
 
         That is while another request is under way, where the connection was closed meanwhile, and from the first answer
-        on that is larger, encoded, a redirect, or without an end of its own.
+        on that is larger, encoded, a redirect, no HTTP, or without an end of its own.
         """
         if self._is_busy or not self._is_fit:
             return None
@@ -54,18 +59,21 @@ class KeptConnection:
         try:
             async with asyncio.timeout(limit.total):
                 connection = self._connection
-                if connection is None or connection.closed or not self._answers.goes_on:
+                is_old = time.monotonic() - self._answered_at > KEPT_SECONDS
+                if connection is None or is_old or connection.closed or not self._answers.goes_on:
                     connection = await self._connect(url, limit)
-                if connection.transport is not None:
+                if connection.transport is not None and not connection.closed:
                     waiter = self._answers.expect()
                     connection.transport.write(self._message(url, headers))
                     answer = await waiter
+                    self._answered_at = time.monotonic()
         finally:
             self._is_busy = False
             if answer is None or not self._answers.goes_on:
-                self._is_fit = not self._answers.is_odd
                 self.close()
-        if answer is not None and (300 <= answer.status < 400 or "Content-Encoding" in answer.headers):
+        if answer is None:
+            self._is_fit = not self._answers.is_odd
+        elif 300 <= answer.status < 400 or "Content-Encoding" in answer.headers:
             self._is_fit = False
             self.close()
             return None
@@ -150,7 +158,13 @@ class AnswerParser:
     def _is_expecting(self) -> bool:
         return self.goes_on and self._waiter is not None and not self._waiter.done()
 
+    def on_message_begin(self) -> None:
+        if not self._is_expecting:
+            self.goes_on = False  # even a part of a second answer would become one of the next
+
     def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self._headers) == MAX_HEADERS:
+            raise ValueError("too many headers")
         self._headers.append((name.decode("latin-1"), value.decode("latin-1")))
 
     def on_body(self, part: bytes) -> None:
@@ -158,9 +172,7 @@ class AnswerParser:
 
     def on_message_complete(self) -> None:
         status, parts = self._parser.get_status_code(), self._parts
-        if not self._is_expecting:
-            self.goes_on = False  # a second one
-        elif status >= 200 and self._waiter is not None:
+        if status >= 200 and self._is_expecting and self._waiter is not None:
             self.goes_on = self._parser.should_keep_alive()
             body = parts[0] if len(parts) == 1 else b"".join(parts)
             self._waiter.set_result(RawResponse(status, CIMultiDict(self._headers), body))

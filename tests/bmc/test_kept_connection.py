@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from fabric.bmc import kept_connection
 from fabric.bmc.addresses import BmcAddress, CertificateTrust
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import RequestRefused, TimedOut, Unreachable
@@ -92,6 +93,8 @@ async def test_two_at_a_time_are_not_mixed_up() -> None:
         pytest.param(b"HTTP/1.0 200 OK\r\n\r\n" + BODY, BODY, 2, id="no end of its own"),
         pytest.param(b"nonsense\r\n\r\n", BODY, 2, id="no HTTP"),
         pytest.param(answer() + answer(b"more"), BODY, 2, id="two answers"),
+        pytest.param(answer() + answer(b"more")[:-2], BODY, 2, id="a part of a second answer"),
+        pytest.param(answer(more="X: y\r\n" * 128), BODY, 2, id="too many headers"),
         pytest.param(answer(status="302 Found", more=f"Location: {OTHER}\r\n"), BODY, 2, id="redirect"),
         pytest.param(answer(gzip.compress(BODY), more="Content-Encoding: gzip\r\n"), BODY, 2, id="compressed"),
         pytest.param(answer(b"0" * (LARGE_RESPONSE_BYTES + 1)), BODY, 2, id="large"),
@@ -105,6 +108,15 @@ async def test_what_that_connection_is_not_for_is_asked_for_as_usual(
         for _ in range(3):
             assert await bmc.get_bytes(REPORT, is_repeated=True) == found
     assert service.connections == connections
+
+
+async def test_an_idle_connection_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_connection, "KEPT_SECONDS", 0.0)
+    service = Service()
+    async with client_of(service) as bmc:
+        for _ in range(3):
+            assert await bmc.get_bytes(REPORT, is_repeated=True) == BODY
+    assert service.connections == 3
 
 
 async def test_its_errors_are_those_of_any_request() -> None:
