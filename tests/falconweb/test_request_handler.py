@@ -11,6 +11,7 @@ import pytest
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
+from django.utils import timezone, translation
 
 from falconweb.request_handler import ThreadHandler
 
@@ -18,6 +19,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls(__name__
 PATIENCE = 60.0
 threads: list[threading.Thread] = []
 connected: list[Any] = []
+readers: list[tuple[str | None, str]] = []  # language and time zone
 is_waiting, is_left = threading.Event(), threading.Event()
 
 
@@ -33,6 +35,9 @@ def note_connection(request: HttpRequest) -> HttpResponse:
     threads.append(threading.current_thread())
     connection.ensure_connection()
     connected.append(connection.connection)
+    readers.append((translation.get_language(), timezone.get_current_timezone_name()))
+    translation.activate(request.GET.get("language", "en"))
+    timezone.activate("Asia/Tokyo")
     if "wait" in request.GET:
         is_waiting.set()
         is_left.wait(PATIENCE)
@@ -47,6 +52,7 @@ def handler(settings: Any) -> ThreadHandler:
     settings.MIDDLEWARE = [f"{__name__}.note_thread"]
     threads.clear()
     connected.clear()
+    readers.clear()
     is_waiting.clear()
     is_left.clear()
     return ThreadHandler()
@@ -111,3 +117,11 @@ async def test_requests_at_once_have_a_thread_each_and_later_ones_the_same(handl
     await ask(handler)
     assert len(set(threads[:-1])) == 2
     assert threads[-1] in threads[:-1]
+
+
+async def test_a_thread_keeps_no_language_and_no_time_zone_for_the_next_request(handler: ThreadHandler) -> None:
+    await ask(handler)
+    await ask(handler, "language=de")
+    await ask(handler)
+    assert len(set(threads)) == 1
+    assert len(set(readers)) == 1
