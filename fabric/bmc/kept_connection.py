@@ -40,7 +40,7 @@ class KeptConnection:
         self._session = session
         self._most = most
         self._connection: Connection | None = None
-        self._answers = AnswerParser(most)  # on that connection
+        self._answers = AnswerParser(most, None)  # on that connection
         self._request: tuple[URL, Mapping[str, str], bytes] | None = None  # the last one
         self._answered_at = 0.0  # monotonic s
         self._is_busy = False
@@ -87,10 +87,10 @@ class KeptConnection:
 
     async def _connect(self, url: URL, limit: aiohttp.ClientTimeout) -> Connection:
         self.close()
-        self._answers = AnswerParser(self._most)
         request = aiohttp.ClientRequest("GET", url, loop=asyncio.get_running_loop(), session=self._session)
         connector = cast("aiohttp.BaseConnector", self._session.connector)
         connection = self._connection = await connector.connect(request, traces=[], timeout=limit)
+        self._answers = AnswerParser(self._most, connection)
         if connection.protocol is not None:
             connection.protocol.set_parser(self._answers, None)
         return connection
@@ -109,11 +109,13 @@ class KeptConnection:
 class AnswerParser:
     """Takes the answers on one connection apart: httptools' callbacks, and those of an upgraded connection of aiohttp.
 
-    `goes_on` says whether another request may follow, `is_odd` that there is no answer although bytes came.
+    `goes_on` says whether another request may follow, `is_odd` that there is no answer although bytes came. What nobody
+    asked for, or is too much, ends the connection.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, connection: Connection | None) -> None:
         self._most = most
+        self._connection = connection
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[RawResponse | None] | None = None
         self.goes_on = True
@@ -153,6 +155,8 @@ class AnswerParser:
         self.goes_on = False
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+        if self._connection is not None:
+            self._connection.close()
 
     @property
     def _is_expecting(self) -> bool:

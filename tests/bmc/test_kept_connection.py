@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -50,7 +50,7 @@ class Service:
             writer.close()
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def client_of(service: Service, *, timeout: float = 10.0) -> AsyncIterator[BmcClient]:
     server = await asyncio.start_server(service.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -117,6 +117,33 @@ async def test_an_idle_connection_is_not_used_again(monkeypatch: pytest.MonkeyPa
         for _ in range(3):
             assert await bmc.get_bytes(REPORT, is_repeated=True) == BODY
     assert service.connections == 3
+
+
+class Talker(Service):
+    """Answers once, and then talks on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_talk, self.is_ended = asyncio.Event(), asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer())
+        await self.may_talk.wait()
+        writer.write(b"more")
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+        self.is_ended.set()
+
+
+async def test_what_nobody_asked_for_ends_it_at_once() -> None:
+    service = Talker()
+    async with client_of(service) as bmc, asyncio.timeout(60):
+        assert await bmc.get_bytes(REPORT, is_repeated=True) == BODY
+        service.may_talk.set()
+        await service.is_ended.wait()
+        assert await bmc.get_bytes(REPORT, is_repeated=True) == BODY
 
 
 async def test_its_errors_are_those_of_any_request() -> None:
