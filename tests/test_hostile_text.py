@@ -44,7 +44,7 @@ SHORT, SUSPICIOUS_SECONDS = 2_000, 0.001
 LONG, MAX_SECONDS = 40_000, 0.25
 # The values of the names in patterns that are made while the code runs.
 LOCAL_NAMES: Final[dict[str, object]] = {
-    "address": "10.0.0.5", "pattern": "[a-z]+", "one": "/redfish/v1/Systems/{SystemId}",
+    "address": "10.0.0.5", "pattern": "[a-z]+", "uri": "/redfish/v1/Systems/{SystemId}",
 }  # fmt: skip
 ADVICE: Final = (
     "Let no two neighbouring repeats take the same characters, begin no searched pattern with a repeat, make a repeat"
