@@ -7,8 +7,8 @@ be slow or large share another one. A turn ends by itself: who waits for a BMC t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -37,6 +37,7 @@ class WalkPace:
     requests: int = 0
     seconds: float = 0.0  # of all requests
     waits: bool = False  # for its turn
+    is_known: bool = False  # what a walk found is stored
 
     @property
     def is_heavy(self) -> bool:
@@ -59,7 +60,7 @@ class WalkTurns:
         self._pool = POOL_BYTES if pool is None else pool  # bytes
         self._walking = {False: asyncio.Semaphore(QUICK_WALKS), True: asyncio.Semaphore(HEAVY_WALKS)}
         self._storing = {False: asyncio.Semaphore(QUICK_WALKS), True: asyncio.Semaphore(1)}
-        self.waiting = 0  # walks of BMCs that answer quickly that wait for a turn, or to be stored
+        self.waiting = 0  # first walks of BMCs that answer quickly that wait for a turn, or to be stored
         self._shares: WeakKeyDictionary[MemoryShare, int] = WeakKeyDictionary()
 
     @asynccontextmanager
@@ -67,12 +68,10 @@ class WalkTurns:
         """Wait for a turn of a walk, and yield its length, s; its place is free after that, even if in use."""
         lane = self._walking[pace.is_heavy]
         pace.waits = lane.locked()
-        waits_for_a_place = pace.waits and not pace.is_heavy
-        self.waiting += waits_for_a_place
         try:
-            await lane.acquire()
+            with self._waiting(lane, pace):
+                await lane.acquire()
         finally:
-            self.waiting -= waits_for_a_place
             pace.waits = False
         held = [lane]
 
@@ -92,16 +91,22 @@ class WalkTurns:
     async def storing(self, pace: WalkPace) -> AsyncIterator[None]:
         """Wait until the result of a walk may be stored: one large one at a time, beside those of others."""
         places = self._storing[pace.is_heavy]
-        waits = places.locked() and not pace.is_heavy
-        self.waiting += waits
-        try:
+        with self._waiting(places, pace):
             await places.acquire()
-        finally:
-            self.waiting -= waits
         try:
             yield
         finally:
             places.release()
+
+    @contextmanager
+    def _waiting(self, places: asyncio.Semaphore, pace: WalkPace) -> Iterator[None]:
+        """Count a walk that others give way to, where it has to wait."""
+        waits = places.locked() and not pace.is_heavy and not pace.is_known
+        self.waiting += waits
+        try:
+            yield
+        finally:
+            self.waiting -= waits
 
     def grant(self, owner: MemoryShare, size: int) -> bool:
         """Return whether `owner` may have `size` bytes in memory; its share ends with it."""

@@ -99,6 +99,7 @@ class InventoryMirror:
         if found is not None:
             self.owners = await run_in_thread(reading_owners, self.chassis.pk, found)
             self._sensors = {sensor.uri for sensor in found.sensors}
+            self.pace.is_known = True
         return found
 
     async def walk(self) -> Inventory:
@@ -106,6 +107,7 @@ class InventoryMirror:
         with self.progress.of(self.chassis.pk, self.pace):
             inventory = await self._discovery.walk()
             await self._store(inventory)
+        self.pace.is_known = True
         self.owners = await run_in_thread(reading_owners, self.chassis.pk, inventory)
         # The first walks after a start are spread over the whole period, so that later ones are spread, too.
         early = random.random() if self._applied is None else 0.0  # noqa: S311 - no secret

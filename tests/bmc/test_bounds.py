@@ -185,6 +185,21 @@ async def test_who_did_not_answer_the_last_time_takes_no_place_of_others(monkeyp
     assert not pace.is_heavy, "it answers again"
 
 
+async def test_others_give_way_to_first_walks_alone_that_wait() -> None:
+    turns, paces = WalkTurns(), {"first": WalkPace(), "known": WalkPace(is_known=True), "slow": WalkPace(seconds=10.0)}
+    async with asyncio.timeout(5), contextlib.AsyncExitStack() as held:
+        while not turns._storing[False].locked():
+            await held.enter_async_context(turns.storing(WalkPace()))
+        await held.enter_async_context(turns.storing(paces["slow"]))
+        for name, counted in (("known", 0), ("first", 1)):
+            storing = asyncio.create_task(turns.storing(paces[name]).__aenter__())
+            await asyncio.sleep(0)
+            assert turns.waiting == counted
+            storing.cancel()
+            await asyncio.gather(storing, return_exceptions=True)
+    assert turns.waiting == 0
+
+
 def test_slow_and_large_walks_have_a_lane_of_their_own() -> None:
     assert not WalkPace(requests=3, seconds=1.0).is_heavy
     assert WalkPace(requests=1, seconds=10.0).is_heavy
