@@ -21,7 +21,7 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError
 
-from core.threads import run_in_thread
+from core.threads import run_in_thread, running
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import BmcError, Malformed
 from fabric.bmc.events import (
@@ -147,27 +147,25 @@ class EventListener:
         """Store the events of the stream until it is lost; raises BmcError then."""
         waiting, opened = _EventQueue(), asyncio.Event()
         last_id = await self._write_with_retry(ingestion.stream_position, self.chassis_id, self._stream)
-        reading = asyncio.create_task(self._read_stream(waiting, opened, last_id))
         try:
-            await _wait_first(opened, reading)
-            opened_at = time.monotonic()
-            checked_at = await self._check_logs(waiting)
-            while not reading.done() or waiting.events:
-                waiting.news.clear()
-                if not waiting.events:
-                    await _wait_first(waiting.news, reading, max(0.0, checked_at + waiting.pause - time.monotonic()))
-                await self._store_events(waiting, live=time.monotonic() > opened_at + FRESH_SECONDS)
-                if time.monotonic() >= checked_at + waiting.pause:
-                    checked_at = await self._check_logs(waiting)
-            await reading  # raises the reason of its end
+            async with running(self._read_stream(waiting, opened, last_id)) as reading:
+                await _wait_first(opened, reading)
+                opened_at = time.monotonic()
+                checked_at = await self._check_logs(waiting)
+                while not reading.done() or waiting.events:
+                    waiting.news.clear()
+                    if not waiting.events:
+                        until_check = max(0.0, checked_at + waiting.pause - time.monotonic())
+                        await _wait_first(waiting.news, reading, until_check)
+                    await self._store_events(waiting, live=time.monotonic() > opened_at + FRESH_SECONDS)
+                    if time.monotonic() >= checked_at + waiting.pause:
+                        checked_at = await self._check_logs(waiting)
+                await reading  # raises the reason of its end
         except BmcError:
             if not opened.is_set():
                 # A BMC that opens no stream still has a log.
                 await self._catch_up()
             raise
-        finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
 
     async def _read_stream(self, waiting: _EventQueue, opened: asyncio.Event, last_id: str) -> None:
         stream = stream_events(self.bmc, self._stream, last_event_id=last_id, opened=opened.set)
