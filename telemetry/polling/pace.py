@@ -3,7 +3,7 @@
 What a reading costs is measured by what it causes: how late the loop is. A worker that is late reads all its chassis
 half as often, evenly, in place of some on time and others late. Once it has been on time for a while it tries twice as
 often again, and again soon where it bears that, and waits ever longer before it does where that was too much. While
-walks wait for their turn, readings give way, however late the loop is: a chassis that was never walked has none.
+first walks wait for their turn, readings give way, however late the loop is: a chassis that was never walked has none.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ReadingPace:
         self._patience = MIN_PATIENCE
         self._was_lowered = False
         self._bears_more = False  # it was on time since it was lowered
-        self._gives_way = 1  # how much longer the period is beside walks that wait
+        self._gives_way = 1  # how much longer the period is beside first walks that wait
         self._walks_waited = False
         self._publish()
 
@@ -92,7 +92,7 @@ class ReadingPace:
                 self._was_lowered, self._patience = False, MIN_PATIENCE
 
     def _give_way_to_walks(self) -> None:
-        """Lengthen the period, as long as walks wait, so that readings are few."""
+        """Lengthen the period, as long as first walks wait, so that readings are few."""
         waits = self._turns.waiting > 0
         # A single one that waits has its turn soon.
         share = self._count() / FEW_READINGS / settings.CONFIG.reading_period if waits and self._walks_waited else 1.0
