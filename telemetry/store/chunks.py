@@ -5,6 +5,7 @@ A chart needs about seven rows: building them as ORM instances would take longer
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from telemetry.live.catalogue import CLOCK_STEP_SECONDS, SeriesEntry
 from telemetry.store.decoder import decode_columns
 from telemetry.store.format import ChunkReader, DamagedError, Integers, Values
+from telemetry.store.kept_readers import ChunkRow, KeptReaders
 from telemetry.store.models import Catalogue
 from telemetry.store.rules import (
     RAW_SPAN,
@@ -41,6 +43,7 @@ from telemetry.store.rules import (
 CACHED_CATALOGUES = 64  # each takes up to 1 MB
 CACHED_PLANS = 64
 CLOCK_STEP_MS = round(CLOCK_STEP_SECONDS * 1000)
+MAX_KEPT_BYTES = 8 * 2**20  # of chunks that stay open in a process: days of five chassis
 CHUNK_SQL = (
     "SELECT id, catalogue_id, since, until, before, version, data FROM store_chunk WHERE chassis = %s AND tier = %s"
 )
@@ -62,6 +65,49 @@ def stored_chunks(chassis: int, tier: Tier, since: int, until: int) -> list[Stor
     # By the index, and sorted here: the database would copy the data of all.
     rows = rows_fetch(sql, chassis, tier, begin / 1000, until / 1000, since / 1000)
     return sorted(map(StoredChunk._make, rows), key=itemgetter(0))
+
+
+@dataclass(frozen=True)
+class OpenRollup:
+    """A chunk of a rollup; `reader` is None where it is damaged."""
+
+    catalogue: int
+    since: float
+    until: float
+    reader: ChunkReader | None
+
+    @classmethod
+    def of(cls, row: ChunkRow, reader: ChunkReader | None) -> OpenRollup:
+        _, catalogue, since, until, _, _ = row
+        return cls(catalogue, since, until, reader)
+
+
+SELECT_ROLLUP = "SELECT id, catalogue_id, since, until, version, size"
+_kept_readers = KeptReaders(MAX_KEPT_BYTES)
+
+
+def open_rollups(chassis: int, tier: Tier, since: int, until: int) -> list[OpenRollup]:
+    """Return the chunks of a rollup that overlap a range (ms), in no order; those that are kept open are not read."""
+    sql = f"{SELECT_ROLLUP} FROM store_chunk WHERE chassis = %s AND tier = %s AND since >= %s AND since < %s"
+    begin = window_start(tier, since)
+    rows = rows_fetch(f"{sql} AND until >= %s", chassis, tier, begin / 1000, until / 1000, since / 1000)
+    kept = [(row, _kept_readers.find(row)) for row in map(tuple, rows)]
+    missing = [row[0] for row, reader in kept if reader is None]
+    return [*(OpenRollup.of(row, reader) for row, reader in kept if reader is not None), *_opened_rollups(missing)]
+
+
+def _opened_rollups(ids: Sequence[int]) -> Iterator[OpenRollup]:
+    """Yield chunks of rollups as they are now: one may have been made anew since its row was read."""
+    if not ids:
+        return
+    places = ", ".join(["%s"] * len(ids))
+    for *columns, data in rows_fetch(f"{SELECT_ROLLUP}, data FROM store_chunk WHERE id IN ({places})", *ids):
+        row: Any = tuple(columns)
+        reader: ChunkReader | None = None
+        with contextlib.suppress(DamagedError):
+            reader = ChunkReader(data)
+            _kept_readers.add(row, reader)
+        yield OpenRollup.of(row, reader)
 
 
 def preceding_chunks(chassis: int, chunks: Sequence[StoredChunk]) -> list[StoredChunk]:
@@ -251,7 +297,7 @@ def _elapsed(times: Integers, runs: NDArray[np.intp], later: NDArray[np.intp], e
     return np.where((runs[later] == runs[earlier]) & (elapsed > 0), elapsed, np.nan)
 
 
-def rollup_buckets(run: Sequence[StoredChunk], requested: Sequence[SeriesIdentity], *, band: bool) -> Buckets:
+def rollup_buckets(run: Sequence[OpenRollup], requested: Sequence[SeriesIdentity], *, band: bool) -> Buckets:
     """Return the buckets of series in chunks of a rollup, in the given order; raises DamagedError.
 
     The chunks have one catalogue. Without `band` their least and greatest values are not read: the sums take their
@@ -260,9 +306,10 @@ def rollup_buckets(run: Sequence[StoredChunk], requested: Sequence[SeriesIdentit
     columns = rollup_columns(run[0].catalogue)
     present = [place for place, one in enumerate(requested) if one in columns]
     numbers = (0, 1, 2, 3) if band else (2, 3)
-    times, (*lowest, total, count) = decode_columns(
-        [ChunkReader(chunk.data) for chunk in run], [columns[requested[place]] for place in present], numbers
-    )
+    readers = [chunk.reader for chunk in run if chunk.reader is not None]
+    if len(readers) < len(run):
+        raise DamagedError("A chunk has changed since it was written.")
+    times, (*lowest, total, count) = decode_columns(readers, [columns[requested[place]] for place in present], numbers)
     low, high = lowest or (total, total)
     return Buckets(times[0], low, high, total, count).spread(present, len(requested))
 
@@ -360,5 +407,6 @@ def clear_caches() -> None:
     """Drop all cached catalogues: a transaction was rolled back, or a catalogue without chunks was removed."""
     with _lock:
         _catalogue_ids.clear()
+    _kept_readers.clear()
     for cached in (catalogue_entries, raw_columns, rollup_columns, derived_columns):
         cached.cache_clear()

@@ -25,7 +25,7 @@ from telemetry.instrumentation import metrics
 from telemetry.live import frames
 from telemetry.live.catalogue import SeriesEntry
 from telemetry.store import chunks
-from telemetry.store.chunks import StoredChunk, gaps_between, last_stored_at, pending_rollups
+from telemetry.store.chunks import OpenRollup, StoredChunk, gaps_between, last_stored_at, pending_rollups
 from telemetry.store.format import DamagedError
 from telemetry.store.live_tail import live_tail_rows
 from telemetry.store.models import Catalogue, Chunk, Due
@@ -216,7 +216,7 @@ class _SeriesQuery:
         return sorted(found, key=lambda one: self.keys[one[0]])
 
     def _requested_by_catalogue(
-        self, rows: Sequence[StoredChunk], entries: Callable[[int], Sequence[SeriesEntry]]
+        self, rows: Sequence[StoredChunk | OpenRollup], entries: Callable[[int], Sequence[SeriesEntry]]
     ) -> dict[int, list[SeriesIdentity]]:
         """Return the requested series of each catalogue of some chunks."""
         seen: dict[int, float] = {}
@@ -231,7 +231,7 @@ class _SeriesQuery:
             self._read_windows(tier, (max(begin, span[0]), min(begin + long, span[1])))
 
     def _read_windows(self, tier: Tier, span: SpanMs) -> None:
-        rows = chunks.stored_chunks(self.chassis, tier, *span)
+        rows = chunks.open_rollups(self.chassis, tier, *span)
         requested_by_catalogue = self._requested_by_catalogue(rows, chunks.catalogue_entries)
         for catalogue, run in groupby(sorted(rows, key=attrgetter("since")), key=attrgetter("catalogue")):
             if requested := requested_by_catalogue[catalogue]:
@@ -239,7 +239,7 @@ class _SeriesQuery:
                 while some := list(islice(run, most)):
                     self._read_run(tier, some, requested, span)
 
-    def _read_run(self, tier: Tier, run: Sequence[StoredChunk], requested: list[SeriesIdentity], span: SpanMs) -> None:
+    def _read_run(self, tier: Tier, run: Sequence[OpenRollup], requested: list[SeriesIdentity], span: SpanMs) -> None:
         """Read chunks of one catalogue at once; where one of them is damaged, each by itself."""
         try:
             buckets = chunks.rollup_buckets(run, requested, band=self.band).between(*span)
@@ -256,7 +256,7 @@ class _SeriesQuery:
             buckets = buckets.group_by_step(self.grid.step, self.grid.begin, band=self.band)
         self.parts.append((requested, buckets))
 
-    def _fall_back(self, tier: Tier, row: StoredChunk, span: SpanMs) -> None:
+    def _fall_back(self, tier: Tier, row: OpenRollup, span: SpanMs) -> None:
         metrics.increment("chunks_damaged", chassis=self.chassis)
         begin, end = max(round(row.since * 1000), span[0]), min(round(row.until * 1000), span[1])
         below = Tier(tier - 1)

@@ -20,6 +20,7 @@ from core.errors import Invalid
 from fabric.bmc.series import ChassisReading
 from telemetry.live.frames import Frame, set_catalogue
 from telemetry.store import live_tail, selectors
+from telemetry.store.chunks import clear_caches
 from telemetry.store.models import Chunk, Due
 from telemetry.store.rules import ROLLUPS, TIER_SHAPES, Tier, bucket_grid, window_start
 from tests.telemetry.live.publishing import put_frame
@@ -233,6 +234,7 @@ def test_a_damaged_rollup_is_read_from_what_it_was_made_from(database: str, feed
     before = selectors.read_series(some.chassis, KEYS, since=some.since, until=some.since + 1800, points=2)
     for tier in reversed(ROLLUPS):
         Chunk.objects.filter(chassis=some.chassis, tier=tier).update(data=b"FW?")
+        clear_caches()
         found = selectors.read_series(some.chassis, KEYS, since=some.since, until=some.since + 1800, points=2)
         assert (found.count == before.count).all()
         assert not [gap for gap in found.gaps if gap.reason == selectors.DAMAGED]
@@ -244,6 +246,28 @@ def test_a_damaged_rollup_is_read_from_what_it_was_made_from(database: str, feed
     assert all(
         bytes(one.data)[:2] == b"FW" and one.size > 10 for one in Chunk.objects.filter(chassis=some.chassis, tier=1)
     )
+
+
+def test_a_rollup_that_was_read_is_read_anew_once_it_is_made_anew(database: str, feed: NewFeed) -> None:
+    some = feed()
+    some.run(range(600))
+    some.end()
+    some.roll()
+
+    def read() -> selectors.Extract:
+        return selectors.read_series(some.chassis, KEYS, since=some.since, until=some.since + 1200, points=2)
+
+    before = read()
+    some.begin()
+    some.run(range(600, 1200))
+    some.end()
+    some.roll()
+    found = read()
+    clear_caches()
+    from_disk = read()
+    assert found.count.sum() > before.count.sum()
+    assert same(found.mean, from_disk.mean)
+    assert (found.count == from_disk.count).all()
 
 
 def test_what_was_measured_is_known_by_range(database: str, feed: NewFeed) -> None:
