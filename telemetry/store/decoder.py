@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from telemetry.store.format import (
     Values,
     add_predicted,
     decimal_places,
+    span_of,
     sum_differences,
     to_floats,
 )
@@ -233,54 +234,59 @@ class _BlockLayout(NamedTuple):
         first, least = np.ascontiguousarray(heads[2:, read].T).view("<i8").T
         return cls(heads[0, read], packing[read], first, least, rank[read], ends, holed, hole)
 
+    def unpack(
+        self, block: tuple[SmallIntegers, int, int], number: int, own: slice, bytes_of: SmallIntegers
+    ) -> list[tuple[int, NDArray[np.bool_]]]:
+        """Put the bytes of a block's columns, `own` of these, into [columns, rows, 8].
+
+        Returns the columns that lack values, and in which rows.
+        """
+        raw, count, rows = block
+        packing, rank = self.packing[own], self.rank[own]
+        widths = packing & WIDTH
+        for width in set(widths.tolist()) - {0}:
+            which = np.flatnonzero(widths == width)
+            planes = raw[self.ends[number, width - 1] : self.ends[number, width]].reshape(width, -1, rows)
+            here, there = span_of(which), span_of(rank[which])
+            for place, plane in enumerate(planes):
+                bytes_of[here, :, place] = plane[there]
+        if not self.holed[number]:
+            return []
+        bits = raw[18 * count : self.ends[number, 0]].reshape(self.holed[number], -1)[self.hole[own]]
+        return [
+            (row, np.unpackbits(bits[row], count=rows, bitorder="little").view(bool))
+            for row in np.flatnonzero(packing & HOLES).tolist()
+        ]
+
 
 def _decode_selected(
     readers: Sequence[ChunkReader], selected: Sequence[_SelectedBlock], fields: int
 ) -> tuple[Integers, list[Values]]:
     blocks = [(*reader.raw_block(one.number), reader.rows) for reader in readers for one in selected]
     layout = _BlockLayout.of(blocks, [one.columns for _ in readers for one in selected])
-    row_of = np.concatenate([one.rows for one in selected])
-    ends = np.cumsum([0, *(reader.rows for reader in readers)]).tolist()
-    bytes_of = np.zeros((len(row_of), ends[-1], 8), np.uint8)
-    holes: list[tuple[int, slice, NDArray[np.bool_]]] = []
-    at = 0
-    for number, ((begin, end), one) in enumerate(product(pairwise(ends), selected)):
-        raw, count, rows = blocks[number]
-        own = slice(at, at + len(one.rows))
-        at = own.stop
-        packing, rank = layout.packing[own], layout.rank[own]
-        widths = packing & WIDTH
-        for width in set(widths.tolist()) - {0}:
-            which = np.flatnonzero(widths == width)
-            planes = raw[layout.ends[number, width - 1] : layout.ends[number, width]].reshape(width, -1, rows)
-            for place, plane in enumerate(planes):
-                bytes_of[one.rows[which], begin:end, place] = plane[rank[which]]
-        if one.number and layout.holed[number]:
-            bits = raw[18 * count : layout.ends[number, 0]].reshape(layout.holed[number], -1)
-            for place in np.flatnonzero(packing & HOLES).tolist():
-                gone = np.unpackbits(bits[layout.hole[own][place]], count=rows, bitorder="little").view(bool)
-                holes.append((int(one.rows[place]), slice(begin, end), gone))
-    whole = bytes_of.view("<i8")[:, :, 0]
-    # From here on in the order of the table.
-    order = np.argsort(row_of)
-    kinds, packings = (one.reshape(len(readers), -1)[:, order] for one in (layout.kinds, layout.packing))
-    first, least = (one.reshape(len(readers), -1)[:, order] for one in (layout.first, layout.least))
-    for number, (begin, end) in enumerate(pairwise(ends)):
-        whole[:, begin:end] += least[number][:, None]
-        sum_differences(whole[:, begin:end], packings[number], first[number])
     of_times = readers[0].kinds
-    size = (len(row_of) - of_times) // fields
-    begins = [of_times + number * size for number in range(fields)]
-    values = [_floats_of_chunks(kinds[:, at : at + size], whole[at : at + size], ends) for at in begins]
-    for row, span, gone in holes:
-        field, place = divmod(row - of_times, size)
-        values[field][place, span][gone] = np.nan
-    return whole[:of_times].copy(), values  # a copy, since the whole table would be kept with them
-
-
-def _floats_of_chunks(kinds: SmallIntegers, whole: Integers, ends: Sequence[int]) -> Values:
-    """Return the floats of the rows of chunks, [chunks, columns] of which are the kinds."""
-    if (kinds == kinds[0]).all():
-        return to_floats(kinds[0], whole)
-    parts = [to_floats(kind, whole[:, begin:end]) for kind, (begin, end) in zip(kinds, pairwise(ends), strict=True)]
-    return np.concatenate(parts, axis=1)
+    order = np.concatenate([one.rows for one in selected])
+    begins = np.cumsum([0, *(len(one.rows) for one in selected)]).tolist()
+    ends = np.cumsum([0, *(reader.rows for reader in readers)]).tolist()
+    times = np.empty((of_times, ends[-1]), np.int64)
+    table = np.empty((len(order) - of_times, ends[-1]))
+    # A chunk after the other, so that it stays in the cache of the processor, with its columns as they are in the
+    # blocks, where most are side by side; they come into order with the last step.
+    for chunk, (begin, end) in enumerate(pairwise(ends)):
+        bytes_of = np.zeros((len(order), end - begin, 8), np.uint8)
+        holes: list[tuple[int, NDArray[np.bool_]]] = []
+        at = chunk * len(order)
+        for place, (first, last) in enumerate(pairwise(begins)):
+            number = chunk * len(selected) + place
+            found = layout.unpack(blocks[number], number, slice(at + first, at + last), bytes_of[first:last])
+            holes += [(first - of_times + row, gone) for row, gone in found if place]
+        own = slice(at, at + len(order))
+        whole = bytes_of.view("<i8")[:, :, 0]
+        whole += layout.least[own, None]
+        sum_differences(whole, layout.packing[own], layout.first[own])
+        values = to_floats(layout.kinds[own][of_times:], whole[of_times:])
+        for row, gone in holes:
+            values[row, gone] = np.nan
+        times[:, begin:end] = whole[:of_times]
+        table[order[of_times:] - of_times, begin:end] = values
+    return times, list(table.reshape(fields, -1, ends[-1]))

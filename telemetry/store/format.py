@@ -310,9 +310,18 @@ def sum_differences(whole: Integers, packed: SmallIntegers, first: Integers) -> 
     """Replace differences by what they are differences of."""
     turns = (packed & DIFFERENCES).nonzero()[0]
     if len(turns):
-        steps = whole[turns]
+        place = span_of(turns)
+        steps = whole[place]
         steps[:, 0] = first[turns]
-        whole[turns] = steps.cumsum(axis=1)
+        whole[place] = steps.cumsum(axis=1, out=steps)
+
+
+def span_of(indices: NDArray[np.intp]) -> slice | NDArray[np.intp]:
+    """Return indices as a slice where they ascend by equal steps: by one, arrays are read and written quicker."""
+    found = indices.tolist()
+    step = max(1, found[1] - found[0]) if len(found) > 1 else 1
+    equal = range(found[0], found[-1] + 1, step)
+    return slice(found[0], found[-1] + 1, step) if found == list(equal) else indices
 
 
 def add_predicted(
