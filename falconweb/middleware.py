@@ -11,6 +11,8 @@ from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 from asgiref.sync import async_to_sync
+from csp.constants import HEADER
+from csp.utils import build_policy
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.middleware import LoginRequiredMiddleware
@@ -149,6 +151,22 @@ def no_store_middleware(get_response: GetResponse) -> GetResponse:
     def middleware(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
         response.headers.setdefault("Cache-Control", "no-store, private")
+        return response
+
+    return middleware
+
+
+def policy_middleware(get_response: GetResponse) -> GetResponse:
+    """Send the policy of what a page may load; Django's own pages of errors, with DEBUG, need more.
+
+    It is the same for all responses: the library's middleware composes it twice for each.
+    """
+    policy = build_policy()
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        if not (settings.DEBUG and response.status_code in {HTTPStatus.NOT_FOUND, HTTPStatus.INTERNAL_SERVER_ERROR}):
+            response.headers.setdefault(HEADER, policy)
         return response
 
     return middleware

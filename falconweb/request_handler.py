@@ -23,6 +23,8 @@ class ThreadHandler(ASGIHandler):
     the thread new for each request: to prepare one, with all that the site has a thread, takes longer than a query.
     """
 
+    chunk_size = 2**20  # bytes of a message: a chart is one, and not three
+
     def __init__(self) -> None:
         super().__init__()
         self._idle: list[ThreadPoolExecutor] = []  # of one thread each

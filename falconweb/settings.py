@@ -63,7 +63,7 @@ MIDDLEWARE = [
     "falconweb.api.errors.problem_middleware",
     "django.middleware.security.SecurityMiddleware",
     "falconweb.middleware.no_store_middleware",
-    "csp.middleware.CSPMiddleware",
+    "falconweb.middleware.policy_middleware",
     "falconweb.middleware.static_files_middleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

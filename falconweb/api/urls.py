@@ -9,6 +9,7 @@ from django.urls import path, re_path
 from falconweb.api import schema
 
 FEATURES = (
+    "telemetry.history.api",  # the first: programs ask for charts most often
     "fabric.topology.api",
     "telemetry.live.api",
     "fabric.inventory.api",
@@ -20,7 +21,6 @@ FEATURES = (
     "fabric.drift.api",
     "fabric.failures.api",
     "fabric.history.api",
-    "telemetry.history.api",
     "accounts.api",
     "accounts.token_api",
     "fabric.leases.api",

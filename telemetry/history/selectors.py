@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
 import numpy as np
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from accounts.models import User
 from core.errors import Invalid
 from core.language import _, gettext_noop
-from fabric.inventory.rules import CounterBaseline
 from telemetry.history.rules import METRICS, RATE, Metric, TimeRange, combination_words, combine_rows, metric_applies
 from telemetry.history.subjects import ALWAYS, HistorySubject, Spans, SubjectMember, visible_subjects
 from telemetry.live.catalogue import SeriesEntry
@@ -52,8 +51,10 @@ class SeriesPart:
 
     @classmethod
     def of(cls, member: SubjectMember, key: str) -> SeriesPart:
+        baseline = member.baseline
+        if baseline is None:
+            return cls(member.chassis, key, member.spans, member.since)
         name = key.partition("/errors/")[2]
-        baseline = member.baseline or CounterBaseline()
         # A reset that did not clear this counter does not end its baseline.
         reset_at = math.inf if baseline.now.get(name, 0) else baseline.until
         return cls(member.chassis, key, member.spans, member.since, float(baseline.counts.get(name, 0)), reset_at)
@@ -181,10 +182,11 @@ def read_history(
 
 def measured_metrics(subjects: Sequence[HistorySubject], span: TimeRange) -> set[str]:
     """Return the names of the metrics with readings of these subjects in a span."""
+    known = _series_by_owner(span)
     return {
         metric.name
         for metric in METRICS.values()
-        if any(metric_applies(metric, subject.kind) and _line(subject, metric, span) for subject in subjects)
+        if any(metric_applies(metric, subject.kind) and _line(subject, metric, known) for subject in subjects)
     }
 
 
@@ -194,6 +196,7 @@ def plan_lines(
     """Return the lines of subjects and metrics, without values, and the omitted ones."""
     lines: list[HistoryLine] = []
     left_out: list[OmittedLine] = []
+    known = _series_by_owner(span)
     for subject in subjects:
         if subject.key:
             one = _series_line(subject, span)
@@ -204,7 +207,7 @@ def plan_lines(
             if not metric_applies(metric, subject.kind):
                 why = _("A {kind} has no such metric.", kind=_(subject.kind))
                 left_out.append(OmittedLine(subject.ref, metric.name, str(why)))
-            elif line := _line(subject, metric, span):
+            elif line := _line(subject, metric, known):
                 lines.append(line)
             else:
                 left_out.append(OmittedLine(subject.ref, metric.name, gettext(NOT_MEASURED)))
@@ -241,13 +244,18 @@ def _index_series(chassis: int, since: int, until: int, _: int) -> tuple[SeriesB
     return dict(by_owner), {entry["key"]: entry for entry in entries}
 
 
-def _line(subject: HistorySubject, metric: Metric, span: TimeRange) -> HistoryLine | None:
+def _series_by_owner(span: TimeRange) -> Callable[[int], SeriesByOwner]:
+    """Return what returns the series of a chassis over a span, for the many lines of one request."""
+    return cache(lambda chassis: _known_series(chassis, span)[0])
+
+
+def _line(subject: HistorySubject, metric: Metric, known: Callable[[int], SeriesByOwner]) -> HistoryLine | None:
     quantity = metric.quantity or metric.name
     parts = tuple(
         SeriesPart.of(member, entry["key"] + metric.suffix)
         for member in subject.members
         if member.object == metric.per
-        for entry in _known_series(member.chassis, span)[0].get((member.object, member.id, quantity), ())
+        for entry in known(member.chassis).get((member.object, member.id, quantity), ())
     )
     if not parts:
         return None
