@@ -10,8 +10,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 
 from django.db import (
@@ -36,7 +36,7 @@ COUNT_SECONDS = 5.0  # interval of writes of counts alone; new states are writte
 SEEN_SECONDS = 30.0
 TIME_DEPENDENT_SECONDS = 20.0  # interval of verdicts that may change with time alone
 ALL_SECONDS = 120.0  # interval of all verdicts of a chassis
-JUDGE_BATCH = 200
+BATCH_LINKS = 200  # of some chassis, stored or judged together: most of the cost are the statements
 SLICE_SECONDS = 0.5  # maximum time of judging before starting and stopping watches are served
 RETRY_SECONDS = 5.0
 CLOSE_SECONDS = 2.5
@@ -204,23 +204,34 @@ class LinkRecorder:
                 self._loads = [one for one in self._loads if one[1] is not loading]
 
     def _write(self) -> None:
-        """Write the pending changes; failed ones stay pending, one failing chassis does not affect the others."""
+        """Write the pending changes, those of some chassis together; failed ones stay pending.
+
+        One failing chassis does not affect the others: what cannot be written together is written by itself.
+        """
         with self._wake:
             taken, self._pending = self._pending, _no_changes()
             self._urgent = False
         failure: Exception | None = None
-        for chassis in list(taken):
+        batches = deque(_batches({chassis: len(ports) for chassis, ports in taken.items()}))
+        while batches:
+            batch = batches.popleft()
             try:
-                services.links_record_changes(chassis_id=chassis, pending=taken[chassis])
+                services.links_record_changes(
+                    {port: changes for chassis in batch for port, changes in taken[chassis].items()}
+                )
             except (OperationalError, InterfaceError) as error:
                 failure = error  # the database is unreachable: attempts for the others would fail, too
                 break
             except Exception as error:  # noqa: BLE001 - raised at the end
-                failure = error
+                if len(batch) > 1:
+                    batches.extendleft([chassis] for chassis in batch)
+                else:
+                    failure = error
                 continue
-            written = taken.pop(chassis)
-            if chassis in self._watched:
-                self._changed[chassis].update(written)
+            for chassis in batch:
+                written = taken.pop(chassis)
+                if chassis in self._watched:
+                    self._changed[chassis].update(written)
         if failure is not None:
             with self._wake:
                 for chassis, ports in taken.items():
@@ -276,7 +287,7 @@ class LinkRecorder:
                 due |= self._time_dependent.get(chassis, frozenset())
             if due:
                 batch[chassis] = due
-            if sum(map(len, batch.values())) >= JUDGE_BATCH:
+            if sum(map(len, batch.values())) >= BATCH_LINKS:
                 self._judge_batch(batch, now)
                 batch = {}
                 if self._stopping or time.monotonic() > until:
@@ -306,6 +317,18 @@ class LinkRecorder:
                 self._time_dependent_at[chassis] = now + TIME_DEPENDENT_SECONDS
             self._time_dependent[chassis] = (time_dependent - due) | (found & due)
             self._changed.pop(chassis, None)
+
+
+def _batches(links: Mapping[int, int]) -> Iterator[list[int]]:
+    """Yield chassis in batches with BATCH_LINKS links together, or little more; their numbers of links are given."""
+    batch: list[int] = []
+    for chassis in links:
+        batch.append(chassis)
+        if sum(links[one] for one in batch) >= BATCH_LINKS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 _recorder = LinkRecorder()

@@ -87,22 +87,26 @@ def links_record_read_times(seen: Mapping[int, float], judged: Mapping[int, floa
 COUNT_FIELDS = [field.name for field in LinkCount._meta.concrete_fields if not field.primary_key]  # noqa: SLF001 - documented by Django
 
 
-def links_record_changes(*, chassis_id: int, pending: Mapping[int, PendingPortChanges]) -> None:
-    """Store the pending changes of a chassis' ports (by id) in one transaction; removed ports are left out."""
+def links_record_changes(pending: Mapping[int, PendingPortChanges]) -> None:
+    """Store the pending changes of ports (by id) in one transaction; removed ports are left out.
+
+    Raises IntegrityError where another worker has just stored the first ones of a port: the next attempt adds to them.
+    """
     with transaction.atomic():
-        ports = set(Port.objects.filter(chassis=chassis_id, pk__in=pending).values_list("pk", flat=True))
-        begins = {pk: _to_datetime(pending[pk].at) for pk in sorted(ports)}
-        new = [LinkCount(port_id=pk, watched_since=at, state_since=at) for pk, at in begins.items()]
-        LinkCount.objects.bulk_create(new, ignore_conflicts=True)
-        rows = {row.port_id: row for row in lock_rows(LinkCount.objects.filter(port__in=ports))}
-        open_spans = {span.port_id: span for span in LinkSpan.objects.filter(port__in=rows, until=None).order_by()}
+        chassis_of = dict(Port.objects.filter(pk__in=pending).order_by("pk").values_list("pk", "chassis"))
+        known = {row.port_id: row for row in lock_rows(LinkCount.objects.filter(port__in=chassis_of))}
+        begins = {pk: _to_datetime(pending[pk].at) for pk in chassis_of.keys() - known.keys()}
+        new = {pk: LinkCount(port_id=pk, watched_since=at, state_since=at) for pk, at in begins.items()}
+        rows = {pk: known.get(pk) or new[pk] for pk in chassis_of}
+        spans = LinkSpan.objects.filter(port__in=known, until=None).order_by() if known else ()
+        open_spans = {span.port_id: span for span in spans}
         new_spans: list[LinkSpan] = []
         at_work: set[int] | None = None
         for pk, count in rows.items():
             changes = pending[pk]
             if at_work is None and (changes.states or changes.retrained_after is not None):
                 first = min(at for one in pending.values() for at in one.times_to_excuse())
-                at_work = ports_under_operation([chassis_id], since=_to_datetime(first) - OPERATION_GRACE)
+                at_work = ports_under_operation(set(chassis_of.values()), since=_to_datetime(first) - OPERATION_GRACE)
             asked = pk in (at_work or ())
             _add_counts(count, changes)
             if asked:
@@ -117,13 +121,14 @@ def links_record_changes(*, chassis_id: int, pending: Mapping[int, PendingPortCh
             for change in changes.resets:
                 _record_reset(count, change)
         LinkSpan.objects.bulk_create(new_spans)
+        LinkCount.objects.bulk_create(new.values())
         LinkCount.objects.bulk_create(
-            rows.values(), update_conflicts=True, unique_fields=["port"], update_fields=COUNT_FIELDS
+            known.values(), update_conflicts=True, unique_fields=["port"], update_fields=COUNT_FIELDS
         )
         _record_minutes({pk: pending[pk].minutes for pk in rows})
-        if any(pending[pk].resets for pk in rows):
+        for chassis in sorted({chassis_of[pk] for pk in rows if pending[pk].resets}):
             # Visible counter values depend on it.
-            transaction.on_commit(partial(publish_chassis_changed, chassis_id))
+            transaction.on_commit(partial(publish_chassis_changed, chassis))
 
 
 def links_judge(*, now: datetime | None = None, **ports_filter: Any) -> frozenset[int]:
@@ -133,13 +138,14 @@ def links_judge(*, now: datetime | None = None, **ports_filter: Any) -> frozense
     open pages are notified. Unchanged verdicts are not written.
     """
     now = now or timezone.now()
-    ports = {port.pk: port for port in ports_to_judge(Port.objects.filter(**ports_filter))}
-    if not ports:
-        return frozenset()  # it has not been walked yet
-    counts = {one.port_id: one for one in LinkCount.objects.filter(port__in=ports)}
+    found = LinkCount.objects.filter(**{f"port__{name}": value for name, value in ports_filter.items()})
+    counts = {one.port_id: one for one in found.order_by()}
+    if not counts:
+        return frozenset()  # it has not been walked or read yet
+    ports = {port.pk: port for port in ports_to_judge(Port.objects.filter(pk__in=counts))}
     windows = recent_activity(counts, now=now)
     busy = ports_under_operation({port.chassis_id for port in ports.values()}, since=now - OPERATION_GRACE)
-    verdicts = {(one.port_id, one.tenant_id): one for one in LinkVerdict.objects.filter(port__in=ports)}
+    verdicts = {(one.port_id, one.tenant_id): one for one in LinkVerdict.objects.filter(port__in=counts)}
     time_dependent: set[int] = set()
     judged: list[JudgedLink] = []
     for pk, count in counts.items():

@@ -77,7 +77,7 @@ class Played:
         for port in told:
             pending = PendingPortChanges()
             pending.add(self.change(port, before, is_first=every))
-            links_record_changes(chassis_id=port.chassis_id, pending={port.pk: pending})
+            links_record_changes({port.pk: pending})
         return {port.pk for port in told}
 
     def change(self, port: Port, before: datetime, *, is_first: bool) -> PortChange:
@@ -127,7 +127,7 @@ def test_pages_of_a_chassis_are_told_where_a_verdict_is_another_and_only_there(p
     port, at = ports[0], BEGIN.timestamp()
     pending = PendingPortChanges()
     pending.add(PortChange(port=port.pk, at=at, state=STATES[1]))
-    links_record_changes(chassis_id=port.chassis_id, pending={port.pk: pending})
+    links_record_changes({port.pk: pending})
     with redis.Redis.from_url(settings.REDIS_URL) as client, client.pubsub() as heard:
         heard.subscribe(f"changed:{port.chassis_id}")
         assert heard.get_message(timeout=30)["type"] == "subscribe"

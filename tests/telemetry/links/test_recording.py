@@ -47,7 +47,7 @@ def note(port: Port, *changes: PortChange) -> None:
     pending = PendingPortChanges()
     for change in changes:
         pending.add(change)
-    links_record_changes(chassis_id=port.chassis_id, pending={port.pk: pending})
+    links_record_changes({port.pk: pending})
 
 
 def spans(port: Port) -> list[tuple[str, float, float | None]]:
@@ -150,7 +150,7 @@ def test_an_operation_excuses_the_link_that_it_changes_and_no_other(port: Port) 
     pending = {one.pk: PendingPortChanges() for one in (port, other)}
     for pk, waiting in pending.items():
         waiting.add(PortChange(port=pk, at=BEGIN + 1, seen_until=BEGIN, gained={RETRAININGS: 1}))
-    links_record_changes(chassis_id=port.chassis_id, pending=pending)
+    links_record_changes(pending)
     assert [(one.port_id, one.counts) for one in LinkMinute.objects.all()] == [(other.pk, {RETRAININGS: 1})]
 
 
@@ -158,7 +158,7 @@ def test_a_port_that_is_gone_takes_nothing_along(port: Port) -> None:
     pending = {port.pk: PendingPortChanges(), port.pk + 99: PendingPortChanges()}
     for pk, waiting in pending.items():
         waiting.add(PortChange(port=pk, at=BEGIN, state=UP, raw={"ReplayCount": 1}))
-    links_record_changes(chassis_id=port.chassis_id, pending=pending)
+    links_record_changes(pending)
     links_record_read_times({port.chassis_id: BEGIN, port.chassis_id + 99: BEGIN})
     assert LinkCount.objects.count() == 1
     assert links_load(chassis_id=port.chassis_id).seen_at == BEGIN
