@@ -22,6 +22,7 @@ from django.dispatch import receiver
 from django.utils import timezone
 
 from fabric.drift.approved_state import (
+    FOUND_COLUMNS,
     KIND_OF_PART,
     approve_state,
     approved_state_of,
@@ -33,7 +34,7 @@ from fabric.drift.approved_state import (
 )
 from fabric.drift.models import Drift
 from fabric.history.models import Attachment
-from fabric.history.services import attachments_record, is_attachment_changed
+from fabric.history.services import attachments_begin, attachments_record, is_attachment_changed
 from fabric.inventory.labels import device_label
 from fabric.inventory.models import Approvable, Chassis, Device, HostPort, Port
 from fabric.inventory.sync import DeviceReplacement, MirroredWalk
@@ -107,8 +108,9 @@ class _WalkComparison:
         self.chassis = chassis
         self.walked = walked
         self.now = timezone.now()
-        self.busy = _PartsInChange(chassis, walked.drawer_of, begun_at or self.now)
-        self.drifts = {(one.kind, one.uri): one for one in Drift.objects.open().filter(chassis=chassis).order_by()}
+        self.busy = _PartsInChange(chassis, walked.drawer_of, begun_at or self.now, has_none=walked.is_first)
+        open_drifts = () if walked.is_first else Drift.objects.open().filter(chassis=chassis).order_by()
+        self.drifts = {(one.kind, one.uri): one for one in open_drifts}
         self.causes: dict[int, Operation] = {}  # the operation that caused the state of a device
         self.changed = False
 
@@ -152,16 +154,16 @@ class _WalkComparison:
     def _approve_first(self) -> None:
         """Approve the found state of newly discovered parts."""
         for rows in (self.walked.drawers, self.walked.ports, self.walked.host_ports, self.walked.devices):
-            # By what is approved, which is the same of many: one update each, where one for all takes thrice as long.
-            first: dict[tuple[tuple[str, Any], ...], list[Any]] = defaultdict(list)
+            first: list[Any] = []
             for row in rows:
                 found = found_state(row)
                 is_known = found is not None and row.missing_since is None
                 if _is_first_sight(row) and is_known and not self.busy.is_about(row):
-                    names = approve_state(row, found or "", self.now)
-                    first[tuple((name, getattr(row, name)) for name in names)].append(row)
-            for values, alike in first.items():
-                type(alike[0]).objects.filter(pk__in=[row.pk for row in alike]).update(**dict(values))
+                    approve_state(row, found or "", self.now)
+                    first.append(row)
+            if first:
+                ids = [row.pk for row in first]
+                type(first[0]).objects.filter(pk__in=ids).update(approved_at=self.now, **FOUND_COLUMNS[type(first[0])])
 
     def _record_replacement(self, replacement: DeviceReplacement) -> None:
         """Record that another device is in a slot; its state is approved, but not the replacement."""
@@ -260,6 +262,9 @@ class _WalkComparison:
 
     def _record_history(self) -> None:
         """Keep the history of the parts that this walk may compare."""
+        if self.walked.is_first:
+            attachments_begin(self.walked.devices)
+            return
         held = Attachment.objects.filter(chassis=self.chassis, until=None).order_by()
         current = {one.device_id: one for one in held}
         news = [
@@ -280,11 +285,13 @@ def _is_first_sight(part: Approvable) -> bool:
 class _PartsInChange:
     """The parts of operations that are open, or were when the walk began; queried only when needed."""
 
-    def __init__(self, chassis: Chassis, drawer_of: dict[int, int | None], begun_at: datetime) -> None:
+    def __init__(
+        self, chassis: Chassis, drawer_of: dict[int, int | None], begun_at: datetime, *, has_none: bool
+    ) -> None:
         self._chassis = chassis
         self._drawer_of = drawer_of
         self._begun_at = begun_at
-        self._parts: set[tuple[type[Approvable], int | None]] | None = None
+        self._parts: set[tuple[type[Approvable], int | None]] | None = set() if has_none else None
         self._shaken: set[int | None] = set()
 
     def is_about(self, part: Approvable) -> bool:

@@ -8,6 +8,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from django.db.models import F
+from django.db.models.functions import Coalesce
+
 from core.language import english
 from fabric.drift.models import Drift
 from fabric.inventory.labels import host_port_name, slot_label
@@ -29,6 +32,13 @@ STATE_COLUMNS: dict[type[Approvable], tuple[str, str]] = {
     Device: ("host_port_id", "approved_host_port_id"),
     Drawer: ("mode", "approved_mode"),
     HostPort: ("host_id", "approved_host_id"),
+}
+
+
+# What the columns of an approved state have where the found state is approved.
+FOUND_COLUMNS: dict[type[Approvable], dict[str, Any]] = {
+    **{part: {approved: F(found)} for part, (found, approved) in STATE_COLUMNS.items()},
+    Port: {"approved_type": F("port_type"), "approved_width": Coalesce("configured_width", "approved_width")},
 }
 
 

@@ -60,6 +60,13 @@ def attachments_record(devices: Collection[int], *, operations: Mapping[int, Ope
         Attachment.objects.bulk_create(begun)
 
 
+def attachments_begin(devices: Iterable[Device]) -> None:
+    """Record the first attachments of devices that were never known before; slots and host ports are loaded."""
+    now = timezone.now()
+    found = [row for row in devices if row.missing_since is None]
+    Attachment.objects.bulk_create(_new_attachment(row, now, Origin.FOUND, None) for row in found)
+
+
 def attachments_backdate(*, chassis: int, since: datetime) -> None:
     """Let the open periods of a chassis begin earlier, where it is known that its devices were in place."""
     Attachment.objects.filter(chassis=chassis, until=None, since__gt=since).update(since=since)

@@ -42,7 +42,10 @@ class DeviceReplacement:
 
 @dataclass(frozen=True, kw_only=True)
 class MirroredWalk:
-    """The rows of a chassis after a walk; `drawer_of` has the drawer of each slot (ids)."""
+    """The rows of a chassis after a walk; `drawer_of` has the drawer of each slot (ids).
+
+    `is_first`: the chassis had none before, so that there is no operation, no drift and no history of them.
+    """
 
     drawers: Collection[Drawer]
     ports: Collection[Port]
@@ -50,6 +53,7 @@ class MirroredWalk:
     devices: Collection[Device]
     drawer_of: dict[int, int | None]
     replacements: Sequence[DeviceReplacement] = ()
+    is_first: bool = False
 
 
 def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory, begun_at: datetime | None = None) -> bool:
@@ -67,15 +71,18 @@ def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory, begun_at: da
         if not (rows := lock_chassis([chassis.pk])):
             raise Chassis.DoesNotExist(f"{chassis.name} was removed.")
         locked = rows[0]
-        walk, _ = Walk.objects.get_or_create(chassis=locked)
-        changed = _comparable(plain) != _comparable(walk.found)
+        walk = Walk.objects.filter(chassis=locked).first()
+        changed = walk is None or _comparable(plain) != _comparable(walk.found)
         inventory_mirror(locked, inventory, begun_at)
         _update_chassis(locked, inventory)
         locked.inventory_at = timezone.now()
         locked.last_error, locked.last_error_at, locked.walk_progress = "", None, None
         if changed:
             locked.inventory_revision += 1
-            Walk.objects.filter(chassis=locked).update(found=plain)
+            if walk is None:
+                Walk.objects.create(chassis=locked, found=plain)
+            else:
+                Walk.objects.filter(chassis=locked).update(found=plain)
         locked.save()
         if changed:
             transaction.on_commit(lambda: inventory_changed.send(Chassis, chassis_id=locked.pk))
@@ -199,6 +206,7 @@ class _InventoryMirror:
         self.chassis = chassis
         self.begun_at = begun_at
         self.inventory = inventory
+        self.is_first = chassis.inventory_at is None
         # The evidence of the dialect may be unreadable for now; the chassis keeps its dialect then, as where it was
         # chosen.
         is_found = inventory.dialect_known and not chassis.dialect_choice
@@ -242,7 +250,7 @@ class _InventoryMirror:
 
     def write(self) -> None:
         # Containers are written first, but grants and operations lock devices before host ports: so does a walk.
-        for model in (Device, HostPort):
+        for model in (Device, HostPort) if not self.is_first else ():
             list(lock_rows(model.objects.filter(chassis=self.chassis).values_list("pk")))
         found = self.inventory
         errors = {metrics.port_uri: metrics.errors for metrics in found.port_metrics}
@@ -263,12 +271,8 @@ class _InventoryMirror:
         self.slots = self._rows(Slot, self._distinct("port", slots))
         hosts = self._hosts()
         self.host_ports = self._rows(HostPort, self._distinct("port", self._host_ports(hosts)))
-        known = {
-            uri: (endpoint, zone)
-            for uri, endpoint, zone in Device.objects.filter(chassis=self.chassis)
-            .order_by()
-            .values_list("uri", "endpoint_uri", "host_port__uri")
-        }
+        rows = self._known(Device).values_list("uri", "endpoint_uri", "host_port__uri")
+        known = {uri: (endpoint, zone) for uri, endpoint, zone in rows}
         devices = {one.uri: self._device(one, *known.get(one.uri, ("", None))) for one in found.devices}
         self.devices = self._rows(Device, self._distinct("slot", devices))
         self._attach_to_others()
@@ -294,12 +298,17 @@ class _InventoryMirror:
             devices=self.devices.values(),
             drawer_of={slot.pk: slot.drawer_id for slot in self.slots.values()},
             replacements=self.replacements,
+            is_first=self.is_first,
         )
 
-    def _rows(self, model: type[Part], wanted: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    def _known(self, model: type[Part]) -> models.QuerySet[Any]:
+        """Return the rows of a chassis from before the walk: none, without a query, where it is the first."""
         rows: models.Manager[Any] = model._default_manager  # noqa: SLF001 - Django's documented name for generic code
-        longest = model._meta.get_field("uri").max_length  # noqa: SLF001
-        existing = {row.uri: row for row in rows.filter(chassis=self.chassis).order_by()}
+        return rows.none() if self.is_first else rows.filter(chassis=self.chassis).order_by()
+
+    def _rows(self, model: type[Part], wanted: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        longest = model._meta.get_field("uri").max_length  # noqa: SLF001 - Django's documented name
+        existing = {row.uri: row for row in self._known(model)}
         self._clear_taken_over(model, existing, wanted)
         new: list[Part] = []
         for uri, plain in wanted.items():
@@ -330,7 +339,7 @@ class _InventoryMirror:
                     row.host_port = None
                     names.append("host_port")
                 row.save(update_fields=names)
-        return existing | {row.uri: row for row in rows.bulk_create(new)}
+        return existing | {row.uri: row for row in model._default_manager.bulk_create(new)}  # noqa: SLF001
 
     def _or_known_relation(self, row: Part, name: str, value: Any) -> Any:
         """Return a value, or the previous related row where the walk could not read it."""
@@ -404,8 +413,7 @@ class _InventoryMirror:
         return {uri: known[identity] for uri, identity in identities.items()}
 
     def _host_ports(self, hosts: dict[str, Host]) -> dict[str, dict[str, Any]]:
-        rows = HostPort.objects.filter(chassis=self.chassis).select_related("host")
-        known = {row.uri: row for row in rows.order_by()}
+        known = {row.uri: row for row in self._known(HostPort).select_related("host")}
         found: dict[str, dict[str, Any]] = {}
         labels: Counter[str] = Counter()
         ids: dict[str, str] = {}
@@ -454,7 +462,8 @@ class _InventoryMirror:
     def _attach_to_others(self) -> None:
         """Store the further host ports of devices that are in several zones."""
         rows: models.Manager[Any] = Device.other_host_ports.through._default_manager  # noqa: SLF001
-        existing = set(rows.filter(device__chassis=self.chassis).values_list("device", "hostport"))
+        others = rows.none() if self.is_first else rows.filter(device__chassis=self.chassis)
+        existing = set(others.values_list("device", "hostport"))
         wanted = {
             (row.pk, self.host_ports[zone].pk)
             for device in self.inventory.devices
