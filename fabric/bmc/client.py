@@ -168,9 +168,9 @@ class BmcClient:
     async def _read_root(self) -> dict[str, Any]:
         return (await self.service_root()).body
 
-    async def get(self, uri: str, *, timeout: float | None = None) -> BmcResponse:
-        """Return a resource; raises the BmcError that explains the failure."""
-        return self._accept(uri, await self.fetch("GET", uri, timeout=timeout))
+    async def get(self, uri: str, *, timeout: float | None = None, is_repeated: bool = False) -> BmcResponse:
+        """Return a resource; raises the BmcError that explains the failure. `is_repeated` as in `fetch`."""
+        return self._accept(uri, await self.fetch("GET", uri, timeout=timeout, is_repeated=is_repeated))
 
     async def get_or_none(self, uri: str) -> JsonObject | None:
         """Return the body of a resource, None where the BMC has none there (404, 410); raises as `get` does."""
@@ -194,7 +194,7 @@ class BmcClient:
             return ""
 
     async def get_bytes(self, uri: str, *, is_repeated: bool = False) -> bytes:
-        """Return a resource undecoded, for readers that decode into types of their own; `is_repeated`: each second."""
+        """Return a resource undecoded, for readers that decode into types of their own; `is_repeated` as in `fetch`."""
         raw = await self.fetch("GET", uri, is_repeated=is_repeated)
         if raw.status != 200:
             self._accept(uri, raw)
@@ -259,7 +259,8 @@ class BmcClient:
     ) -> RawResponse:
         """Send an authenticated request and return any response; signs in again, once, if the session is gone (401).
 
-        A 401 means that nothing was changed, so a write may be repeated after it.
+        A 401 means that nothing was changed, so a write may be repeated after it. `is_repeated`: one of many GETs, as
+        a walk makes one after the other and a poller each second; they share a connection, and take half the CPU.
         """
         path = self.path(uri)
         known = await self._signed_in.ensure()

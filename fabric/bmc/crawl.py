@@ -273,7 +273,7 @@ class Crawl:
 
     async def _request(self, uri: str) -> BmcResponse:
         self.digests[uri] = 0
-        answer = await self._timed(self._bmc.get(uri))
+        answer = await self._timed(self._bmc.get(uri, is_repeated=True))
         self.digests[uri] = answer.digest
         if not is_resource(answer.body):
             raise not_a_resource(uri, answer)

@@ -201,7 +201,7 @@ class Discovery:
     async def _is_unchanged(self) -> bool:
         """Repeat the requests of the last refresh; return whether every response is the same."""
         for uri, digest in self._last_requests.items():
-            raw = await self._bmc.fetch("GET", uri)
+            raw = await self._bmc.fetch("GET", uri, is_repeated=True)
             if raw.status != 200 or hash(raw.body) != digest:
                 return False
         return True

@@ -1,7 +1,7 @@
-"""A connection that is kept for the GET that a poller repeats each second, without the objects of a session.
+"""A connection that is kept for the GETs of a walk and those that a poller repeats, without the objects of a session.
 
 aiohttp makes and owns it, so that trust, allowed addresses, the limit of connections and errors are those of every
-request. What is sent is made once, and httptools takes the answers apart.
+request. Headers are made once, and httptools takes the answers apart.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 KEPT_SECONDS = 15.0  # without a request, as aiohttp: what is between may have forgotten it, which would cost a time-out
 MAX_HEADERS = 128  # as aiohttp
+MAX_UNFIT = 64  # URLs of one BMC
 
 
 @dataclass(slots=True)
@@ -41,18 +42,20 @@ class KeptConnection:
         self._most = most
         self._connection: Connection | None = None
         self._answers = AnswerParser(most, None)  # on that connection
-        self._request: tuple[URL, Mapping[str, str], bytes] | None = None  # the last one
+        self._lines: tuple[Mapping[str, str], bytes] | None = None  # headers of the last request, and what was sent
         self._answered_at = 0.0  # monotonic s
         self._is_busy = False
         self._is_fit = True  # for the answers of this BMC
+        self._unfit: set[URL] = set()  # whose answers are for the usual way
 
     async def get(self, url: URL, headers: Mapping[str, str], limit: aiohttp.ClientTimeout) -> RawResponse | None:
         """Return an answer; None where it is to be asked for in the usual way. Raises as a session does.
 
-        That is while another request is under way, where the connection was closed meanwhile, and from the first answer
-        on that is larger, encoded, a redirect, no HTTP, or without an end of its own.
+        That is while another request is under way, where the connection was closed meanwhile, for what was answered
+        with more bytes or a redirect, and from the first answer on that is encoded, no HTTP, or without an end of its
+        own.
         """
-        if self._is_busy or not self._is_fit:
+        if self._is_busy or not self._is_fit or url in self._unfit:
             return None
         self._is_busy = True
         answer: RawResponse | None = None
@@ -71,13 +74,23 @@ class KeptConnection:
             self._is_busy = False
             if answer is None or not self._answers.goes_on:
                 self.close()
-        if answer is None:
+        if answer is None and self._answers.is_large:
+            self._leave(url)
+        elif answer is None:
             self._is_fit = not self._answers.is_odd
-        elif 300 <= answer.status < 400 or "Content-Encoding" in answer.headers:
+        elif "Content-Encoding" in answer.headers:
             self._is_fit = False
             self.close()
             return None
+        elif 300 <= answer.status < 400:
+            self._leave(url)
+            return None
         return answer
+
+    def _leave(self, url: URL) -> None:
+        """Leave a URL to the usual way from now on, and a BMC of many such URLs."""
+        self._unfit.add(url)
+        self._is_fit = len(self._unfit) < MAX_UNFIT
 
     def close(self) -> None:
         """Close the connection; the next GET makes another."""
@@ -96,14 +109,14 @@ class KeptConnection:
         return connection
 
     def _message(self, url: URL, headers: Mapping[str, str]) -> bytes:
-        """Return the bytes of a request, made anew only for another one."""
-        if self._request is None or self._request[:2] != (url, headers):
+        """Return the bytes of a request; its headers are made anew only for others."""
+        if self._lines is None or self._lines[0] != headers:
             lines = {"Host": url.host_port_subcomponent or "", **self._session.headers, **headers}
             if any(set("\r\n\0") & set(value) for value in lines.values()):
                 raise ValueError("a header with a line break")
             text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-            self._request = url, headers, f"GET {url.raw_path_qs} HTTP/1.1\r\n{text}\r\n".encode()
-        return self._request[2]
+            self._lines = headers, f" HTTP/1.1\r\n{text}\r\n".encode()
+        return b"GET " + url.raw_path_qs.encode() + self._lines[1]
 
 
 class AnswerParser:
@@ -129,6 +142,10 @@ class AnswerParser:
     @property
     def is_odd(self) -> bool:
         return self._size > 0
+
+    @property
+    def is_large(self) -> bool:
+        return self._size > self._most
 
     def expect(self) -> asyncio.Future[RawResponse | None]:
         """Return the next answer; its result is None where there is none."""

@@ -140,7 +140,7 @@ class Transport:
         raise AssertionError("every attempt returns or raises")
 
     async def send_again(self, uri: str, *, headers: Mapping[str, str]) -> RawResponse:
-        """Return the response to a GET that is repeated each second, as `send` does: over a connection of its own."""
+        """Return the response to one of many GETs, as `send` does: they have a connection of their own."""
         try:
             answer = await self._kept.get(self.locate(uri), headers, _timeout(self._timeout)) if self._kept else None
         except (aiohttp.ClientError, TimeoutError, ssl.SSLError, ValueError) as error:

@@ -110,6 +110,15 @@ async def test_what_that_connection_is_not_for_is_asked_for_as_usual(
     assert service.connections == connections
 
 
+async def test_a_redirect_is_that_of_one_url() -> None:
+    service = Service(answer(status="302 Found", more=f"Location: {OTHER}\r\n"))
+    async with client_of(service) as bmc:
+        for uri in (REPORT, OTHER, REPORT):
+            assert (await bmc.get(uri, is_repeated=True)).body == {"Id": "All"}
+    usual = [b"Accept-Encoding" in head for head in service.heads]
+    assert usual == [False, True, False, True]  # the redirect and that again, the other one, the redirected one
+
+
 async def test_an_idle_connection_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_connection, "KEPT_SECONDS", 0.0)
     service = Service()
