@@ -5,7 +5,7 @@ CPU time of this process only, so the speed of the simulated chassis has no infl
 Then a thousand chassis at 1 Hz: the workers of the site, in production mode, poll simulated BMCs over HTTPS. A listener
 to the frames judges from outside whether a poll is on time: the frame of a second must arrive before the second ends,
 or before the period ends where the machine bears a longer one. The environment variables PERF_CHASSIS and PERF_WORKERS
-change the size.
+change the size. At last a tenth as many again are dead: half of them refuse a connection, half take it and stay silent.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import socket
 import statistics
 import time
 from collections import defaultdict
@@ -147,6 +148,8 @@ async def _repeat(poll: Poll) -> None:
 
 FLEET_CHASSIS = 1000
 STAGES = (1, 10, 100)  # and then all
+DEAD_SHARE = 10  # of so many living ones, one dead
+HOST = "127.0.0.1"
 WORKERS = 3
 CHASSIS_PER_SIMULATOR = 250  # chassis per process of the simulator
 CELERY = "falconweb.celery:application"
@@ -194,13 +197,15 @@ def _measure_fleet(log: Callable[[str], None]) -> list[PerfFigure]:
         )
         figures: list[PerfFigure] = []
         try:
-            for count in sorted({min(count, most) for count in (*STAGES, most)}):
-                log(f"{count:,} chassis, {workers} workers")
+            stages = [(count, 0) for count in sorted({min(count, most) for count in (*STAGES, most)})]
+            for count, dead in (*stages, (most, most // DEAD_SHARE)):
+                log(f"{count:,} chassis, {dead} dead ones, {workers} workers")
                 Chassis.objects.filter(pk__in=Chassis.objects.order_by("pk")[:count].values("pk")).update(enabled=True)
+                Chassis.objects.bulk_create(_dead_rows(stack, dead))
                 connections.close_all()
-                figures += asyncio.run(_measure_stage(count, processes, is_all=count == most))
-                if dead := [child.name for child in children if not child.alive]:
-                    raise CannotMeasureError(f"{dead[0]} ended: {children[0].log.read_text()[-2000:]}")
+                figures += asyncio.run(_measure_stage(count, processes, dead=dead, is_all=count == most))
+                if ended := [child.name for child in children if not child.alive]:
+                    raise CannotMeasureError(f"{ended[0]} ended: {children[0].log.read_text()[-2000:]}")
         finally:
             terminate_all(children)
             client.close()
@@ -221,13 +226,22 @@ def _new_rows(simulators: Sequence[SimulatorProcess]) -> list[Chassis]:
     ]
 
 
+def _dead_rows(stack: contextlib.ExitStack, count: int) -> Iterator[Chassis]:
+    """Return the rows of BMCs that are dead while the stack lasts, one after the other silent and refusing."""
+    silent, refusing = stack.enter_context(socket.create_server((HOST, 0))), stack.enter_context(socket.socket())
+    refusing.bind((HOST, 0))
+    for number in range(count):
+        port = (silent, refusing)[number % 2].getsockname()[1]
+        yield Chassis(name=f"dead-{number:04}", url=f"https://{HOST}:{port}", enabled=True)
+
+
 def _start(workers: int) -> list[ChildProcess]:
     numbers = range(1, workers + 1)
     commands = {f"worker-{number}": worker_command(CELERY, number) for number in numbers}
     return [start_process(name, command) for name, command in {**commands, "beat": [*SCHEDULER_COMMAND]}.items()]
 
 
-async def _measure_stage(count: int, processes: FleetProcesses, *, is_all: bool) -> list[PerfFigure]:
+async def _measure_stage(count: int, processes: FleetProcesses, *, dead: int, is_all: bool) -> list[PerfFigure]:
     received = ReceivedFrames({})
     listening = asyncio.create_task(_listen(received))
     try:
@@ -251,7 +265,7 @@ async def _measure_stage(count: int, processes: FleetProcesses, *, is_all: bool)
         await asyncio.gather(listening, return_exceptions=True)
     if received.twice:
         raise CannotMeasureError(f"{received.twice} frames came twice.")
-    what = f"{count:,} chassis"
+    what = f"{count:,} chassis" + (f", {dead} dead beside them" if dead else "")
     return [
         *_frames(what, count, received, first, is_all=is_all),
         PerfFigure(f"all read after, {what}", until_read, "s"),
@@ -276,14 +290,22 @@ def _frames(what: str, count: int, received: ReceivedFrames, first: int, *, is_a
     period = max(1.0, statistics.median(periods))
     on_time = sum(came < second + period for (_, second), (came, _) in mine.items())
     share = 100 * min(1.0, on_time * period / (count * MEASURED_SECONDS))
-    lags = sorted(came - at for came, at in mine.values())
+    lags = [came - at for came, at in mine.values()]
+    # Chassis have their own moments within the second, the same in each stage.
+    late = [came - second for (_, second), (came, _) in mine.items()]
     return [
         PerfFigure(f"period of readings, {what}", period, "s"),
         PerfFigure(f"period of readings of the slowest, {what}", max(periods), "s"),
         PerfFigure(f"polls on time, {what}", share, "%", least=MIN_ON_TIME if is_all else None),
+        PerfFigure(f"listener after the beginning of the second, p99, {what}", 1e3 * _percentile_99(late), "ms"),
         PerfFigure(f"from answer to listener, p50, {what}", 1e3 * statistics.median(lags), "ms"),
-        PerfFigure(f"from answer to listener, p99, {what}", 1e3 * lags[int(0.99 * (len(lags) - 1))], "ms"),
+        PerfFigure(f"from answer to listener, p99, {what}", 1e3 * _percentile_99(lags), "ms"),
     ]
+
+
+def _percentile_99(values: Iterable[float]) -> float:
+    ordered = sorted(values)
+    return ordered[int(0.99 * (len(ordered) - 1))]
 
 
 def _periods(came: Iterable[tuple[int, int]]) -> list[float]:

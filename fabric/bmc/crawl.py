@@ -27,6 +27,15 @@ from fabric.bmc.errors import (
     TimedOut,
     Unreachable,
 )
+from fabric.bmc.expansion import (
+    ONE_LEVEL,
+    are_distinct_members,
+    expand_query,
+    has_all_members,
+    is_embedded,
+    is_included,
+    most_levels,
+)
 from fabric.bmc.json_bounds import count_values
 from fabric.bmc.transport import BmcResponse, error_sentence
 from fabric.bmc.types import InventoryProblem, ProblemKind
@@ -36,17 +45,15 @@ from fabric.bmc.values import (
     JsonObject,
     declared_type,
     expandable_levels,
-    integer,
     is_bounded,
     is_expandable,
     iter_links,
     links,
-    mapping,
     normalize_uri,
     resource_type,
     text,
 )
-from fabric.bmc.walk_turns import LARGE_WALK, MemoryShare, WalkPace, WalkTurns
+from fabric.bmc.walk_turns import LARGE_WALK, SLOW_SECONDS, TURN_SECONDS, MemoryShare, WalkPace, WalkTurns
 
 ROOT_URI = "/redfish/v1"
 MAX_RESOURCES = 50_000
@@ -113,12 +120,10 @@ class Crawl:
         self._progress = asyncio.Condition()
         self._folded = b""
 
-    async def read_root(self) -> None:
-        """Start from the service root, which is read without authentication. Raises as `service_root` does."""
-        self.pace.read = self.pace.known = 0
-        self.pace.age()
-        async with self._turns.turn(self.pace):
-            root = await self._timed(self._bmc.service_root())
+    async def _read_root(self) -> None:
+        root = await self._timed(self._bmc.service_root())
+        if self.pace.is_lost:
+            self.pace.is_lost, self.pace.requests, self.pace.seconds = False, 0, 0.0  # what was is past
         self._known.add(ROOT_URI)
         self.expands = expand_query(root.body)
         self.most_levels = most_levels(root.body) if ONE_LEVEL in self.expands else 1
@@ -143,19 +148,30 @@ class Crawl:
             self._known = set(known)
             self._folded = b""
 
-    async def walk(self, *, seconds: float = WALK_SECONDS) -> None:
-        """Follow every link not yet followed, for at most `seconds` of turns.
+    async def walk(self, *, seconds: float = WALK_SECONDS, from_root: bool = False) -> None:
+        """Follow every link not yet followed, for at most `seconds` of turns, where `from_root` from the service root.
 
-        Raises SignInRefused, Unreachable or TimedOut once the BMC is unreachable.
+        The root is read without authentication, and without a turn if the BMC could not be reached the last time.
+        Raises SignInRefused, Unreachable or TimedOut once the BMC is unreachable, and as `service_root` does.
         """
         if self._is_late:
             self.problems.pop(ROOT_URI, None)
         self._is_late = False
         self.pace.age()
-        while self.remains and seconds > 0:
+        if from_root:
+            self.pace.read = self.pace.known = 0
+        if from_root and self.pace.is_lost:
+            await self._read_root()
+            from_root = False
+        while (from_root or self.remains) and seconds > 0:
             async with self._turns.turn(self.pace) as turn:
                 begun = time.monotonic()
-                self._turn_ends = begun + min(turn, seconds)
+                if from_root:
+                    await self._read_root()
+                    from_root = False
+                    if time.monotonic() - begun < SLOW_SECONDS:
+                        turn.lengthen(TURN_SECONDS)
+                self._turn_ends = begun + min(turn.seconds, seconds)
                 await self._take_turn()
                 seconds -= time.monotonic() - begun
             if self._fatal is not None:
@@ -441,24 +457,6 @@ class Crawl:
             )
 
 
-ONE_LEVEL = "$levels=1"
-
-
-def expand_query(root: JsonObject) -> str:
-    """Return the query that expands members one level, as the service root declares it, else ''."""
-    offered = mapping(root, "ProtocolFeaturesSupported", "ExpandQuery")
-    if not (offered.get("NoLinks") is True or offered.get("ExpandAll") is True):
-        return ""
-    how = "." if offered.get("NoLinks") is True else "*"
-    return f"$expand={how}({ONE_LEVEL})" if offered.get("Levels") is True else f"$expand={how}"
-
-
-def most_levels(root: JsonObject) -> int:
-    """Return how many levels one answer may have, as the service root declares it: 1 where links are among them."""
-    offered = mapping(root, "ProtocolFeaturesSupported", "ExpandQuery")
-    return integer(offered, "MaxLevels") or 1 if offered.get("NoLinks") is True else 1
-
-
 def is_resource(body: JsonObject) -> bool:
     """Return whether a body has properties of a resource, and not only those of an error."""
     return any(name != "error" and name[:1] != "@" for name in body) or ("@odata.type" in body and "error" not in body)
@@ -469,32 +467,3 @@ def not_a_resource(uri: str, answer: BmcResponse) -> Malformed:
     if reason := error_sentence(answer.body):
         return Malformed(f"{uri} answered {answer.status}, but with an error: {reason}", answered=answer.status)
     return Malformed(f"{uri} answered {answer.status} without a resource.", answered=answer.status)
-
-
-def is_embedded(member: Any) -> bool:
-    """Return whether a member of a collection is the resource itself, not only a reference to it."""
-    return isinstance(member, dict) and isinstance(member.get("@odata.id"), str) and "Id" in member and len(member) > 3
-
-
-def is_included(uri: str, value: Any) -> bool:
-    """Return whether the value of a property is a resource below this one itself, or a collection of such."""
-    if not isinstance(value, dict) or "@odata.type" not in value:
-        return False
-    own = value.get("@odata.id")
-    if not isinstance(own, str) or not own.startswith(f"{uri}/") or "#" in own:
-        return False
-    if "Members" not in value:
-        return is_embedded(value)
-    return has_all_members(value) and all(map(is_embedded, value["Members"]))
-
-
-def has_all_members(collection: JsonObject) -> bool:
-    """Return whether a collection has as many members as it counts, on this page or further ones."""
-    members, count = collection.get("Members"), integer(collection, "Members@odata.count") or 0
-    return isinstance(members, list) and (count <= len(members) or "Members@odata.nextLink" in collection)
-
-
-def are_distinct_members(collection: str, members: list[Any]) -> bool:
-    """Return whether expanded members are plausible: different URIs, all with an ID of their own."""
-    uris = [normalize_uri(member["@odata.id"]) for member in members if is_embedded(member)]
-    return len(set(uris)) == len(uris) == len(members) and collection not in uris

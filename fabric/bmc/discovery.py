@@ -116,8 +116,7 @@ class Discovery:
         self._whole, self._last_requests, self._before = False, {}, {}
         self.begun_at = datetime.now(UTC)
         self._crawl = self._new_crawl()
-        await self._crawl.read_root()
-        await self._crawl.walk(seconds=WHOLE_WALK_SECONDS if found is not None else seconds)
+        await self._crawl.walk(seconds=WHOLE_WALK_SECONDS if found is not None else seconds, from_root=True)
         if self.remains and found is not None:
             self._crawl, self._whole = crawl, True
             return found

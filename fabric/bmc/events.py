@@ -10,8 +10,8 @@ import msgspec
 
 from core.text import natural_key
 from fabric.bmc.client import BmcClient
-from fabric.bmc.crawl import is_embedded
 from fabric.bmc.errors import Malformed, RequestRefused, ServerFault, Unreachable
+from fabric.bmc.expansion import is_embedded
 from fabric.bmc.json_bounds import count_values
 from fabric.bmc.transport import one_line
 from fabric.bmc.values import JsonObject, boolean, link, normalize_uri, objects, text, texts, value_at

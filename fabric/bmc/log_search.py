@@ -9,9 +9,9 @@ import msgspec
 
 from core.text import natural_key
 from fabric.bmc.client import BmcClient
-from fabric.bmc.crawl import expand_query, is_embedded
 from fabric.bmc.errors import BmcError, ForeignLink, Malformed, RequestRefused, ServerFault
 from fabric.bmc.events import RedfishEvent, log_event, parse_timestamp
+from fabric.bmc.expansion import expand_query, is_embedded
 from fabric.bmc.values import JsonObject, boolean, integer, link, links, objects, text
 
 LOG_OWNERS = ("Managers", "Systems", "Chassis")

@@ -6,8 +6,8 @@ import asyncio
 from collections import defaultdict
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.crawl import are_distinct_members, expand_query, is_embedded
 from fabric.bmc.errors import Malformed, RequestRefused, ServerFault
+from fabric.bmc.expansion import are_distinct_members, expand_query, is_embedded
 from fabric.bmc.values import JsonObject, links, normalize_uri, text, value_at
 
 MAX_MEMBERS = 10_000  # of a collection that is read whole

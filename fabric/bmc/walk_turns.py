@@ -1,7 +1,8 @@
 """Turns of the walks of one worker: a BMC that is slow, large or silent never keeps another one waiting for long.
 
 Walks take turns of some seconds. Those of BMCs that answer quickly have a lane of their own; those that turned out to
-be slow or large share another one. A turn ends by itself: who waits for a BMC that does not answer holds no place.
+be slow or large share another one. A turn ends by itself: who waits for a BMC that does not answer holds no place. One
+that did not answer the last time gets a turn only once it does: however many are dead, the slow ones have their lane.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from weakref import WeakKeyDictionary
 QUICK_WALKS = 4  # at a time
 HEAVY_WALKS = 4
 TURN_SECONDS = 4.0
-FIRST_TURN_SECONDS = 1.0  # of a BMC of which nothing is known yet
+FIRST_TURN_SECONDS = 1.0  # of a BMC of which nothing is known yet, until it has answered quickly
 FEW_REQUESTS = 4
 SLOW_SECONDS = 0.5  # mean time of a request from which a BMC is slow
 LARGE_WALK = 3000  # resources
@@ -38,6 +39,7 @@ class WalkPace:
     seconds: float = 0.0  # of all requests
     waits: bool = False  # for its turn
     is_known: bool = False  # what a walk found is stored
+    is_lost: bool = False  # the BMC could not be reached the last time
 
     @property
     def is_heavy(self) -> bool:
@@ -47,6 +49,29 @@ class WalkPace:
     def age(self) -> None:
         """Let what was count for half: the distant past of a BMC says little of its pace."""
         self.requests, self.seconds = self.requests // 2, self.seconds / 2
+
+
+class Turn:
+    """A place in a lane: free after `seconds`, even if in use."""
+
+    def __init__(self, lane: asyncio.Semaphore, seconds: float) -> None:
+        self._lane: asyncio.Semaphore | None = lane
+        self.seconds = seconds
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.end)
+
+    def lengthen(self, seconds: float) -> None:
+        """Let it last for so long from now on; one that has ended stays so."""
+        if self._lane is not None:
+            self.seconds = seconds
+            self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.end)
+
+    def end(self) -> None:
+        """Leave the place, once."""
+        lane, self._lane = self._lane, None
+        self._timer.cancel()
+        if lane is not None:
+            lane.release()
 
 
 class MemoryShare:
@@ -64,8 +89,8 @@ class WalkTurns:
         self._shares: WeakKeyDictionary[MemoryShare, int] = WeakKeyDictionary()
 
     @asynccontextmanager
-    async def turn(self, pace: WalkPace) -> AsyncIterator[float]:
-        """Wait for a turn of a walk, and yield its length, s; its place is free after that, even if in use."""
+    async def turn(self, pace: WalkPace) -> AsyncIterator[Turn]:
+        """Wait for a turn of a walk."""
         lane = self._walking[pace.is_heavy]
         pace.waits = lane.locked()
         try:
@@ -73,19 +98,11 @@ class WalkTurns:
                 await lane.acquire()
         finally:
             pace.waits = False
-        held = [lane]
-
-        def end() -> None:
-            if held:
-                held.pop().release()
-
-        seconds = FIRST_TURN_SECONDS if pace.requests < FEW_REQUESTS else TURN_SECONDS
-        timer = asyncio.get_running_loop().call_later(seconds, end)
+        turn = Turn(lane, FIRST_TURN_SECONDS if pace.requests < FEW_REQUESTS else TURN_SECONDS)
         try:
-            yield seconds
+            yield turn
         finally:
-            timer.cancel()
-            end()
+            turn.end()
 
     @asynccontextmanager
     async def storing(self, pace: WalkPace) -> AsyncIterator[None]:

@@ -23,6 +23,7 @@ from core.errors import FalconWebError
 from core.language import english, gettext_noop
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient
+from fabric.bmc.errors import TimedOut, Unreachable
 from fabric.bmc.readings import ReadingPlan, ResourcePlan, plan_readings
 from fabric.bmc.types import Inventory
 from fabric.bmc.walk_turns import WalkPace, WalkTurns
@@ -113,6 +114,7 @@ class ChassisPoller:
             except FalconWebError as error:
                 if self._failures == 0:
                     logger.warning("chassis %s: %s", self._pk, error.sentence)
+                self._walk_pace.is_lost = isinstance(error, Unreachable | TimedOut)
                 await self._record_failure(english(error.sentence))
             except Exception:
                 logger.exception("chassis %s", self._pk)

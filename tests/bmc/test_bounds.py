@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from fabric.bmc import crawl, json_bounds, readings, relations, walk_turns
+from fabric.bmc.addresses import BmcAddress
+from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import CrawledResource
 from fabric.bmc.discovery import Discovery, discover
-from fabric.bmc.errors import Malformed, NotRedfish
+from fabric.bmc.errors import Malformed, NotRedfish, Unreachable
 from fabric.bmc.events import decode_events
 from fabric.bmc.json_bounds import MAX_DEPTH, MAX_VALUES, count_values
 from fabric.bmc.readings import MAX_SERIES, plan_readings
@@ -140,7 +142,7 @@ async def test_a_whole_walk_that_finds_no_time_keeps_the_inventory_of_before(mon
             discovery = Discovery(bmc, at_a_time=1)
             whole = await discovery.walk()
             walk = crawl.Crawl.walk
-            monkeypatch.setattr(crawl.Crawl, "walk", lambda self, *, seconds: walk(self, seconds=1e-9))
+            monkeypatch.setattr(crawl.Crawl, "walk", lambda self, **more: walk(self, **more | {"seconds": 1e-9}))
             monkeypatch.setattr(walk_turns, "TURN_SECONDS", 0.0)
             monkeypatch.setattr(walk_turns, "FIRST_TURN_SECONDS", 0.0)
             assert await discovery.walk() is whole
@@ -183,6 +185,48 @@ async def test_who_did_not_answer_the_last_time_takes_no_place_of_others(monkeyp
                 await held.enter_async_context(turns.turn(WalkPace()))
             await Discovery(bmc, at_a_time=1, turns=turns, pace=pace).walk()
     assert not pace.is_heavy, "it answers again"
+
+
+async def test_the_dead_take_no_place_of_the_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred BMCs that were lost and stay silent are asked, while a slow one that answers has its walk."""
+    monkeypatch.setattr(walk_turns, "FIRST_TURN_SECONDS", 60.0)
+    turns, asked, released = WalkTurns(), asyncio.Queue[bytes](), asyncio.Event()
+
+    async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.put_nowait(await reader.readuntil(b"\r\n\r\n"))
+        await released.wait()
+        writer.close()
+
+    silent = await asyncio.start_server(silence, "127.0.0.1", 0)
+    place = BmcAddress(url=f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}", username="", password="")
+    paces = [WalkPace(requests=1, seconds=10.0, is_lost=True) for _ in range(100)]
+    async with asyncio.timeout(60), contextlib.AsyncExitStack() as stack:
+        stack.callback(silent.close)
+        dead = [await stack.enter_async_context(BmcClient(place)) for _ in paces]
+        walks = [
+            asyncio.create_task(Discovery(bmc, at_a_time=1, turns=turns, pace=pace).walk())
+            for bmc, pace in zip(dead, paces, strict=True)
+        ]
+        for _ in walks:
+            await asked.get()
+        slow = WalkPace(requests=10, seconds=100.0)
+        server = stack.enter_context(NonsenseServer(rack(3)))
+        bmc = await stack.enter_async_context(server.client())
+        assert len((await Discovery(bmc, at_a_time=1, turns=turns, pace=slow).walk()).chassis) == 3
+        assert not any(walk.done() for walk in walks)
+        released.set()
+        ends = await asyncio.gather(*walks, return_exceptions=True)
+    assert all(isinstance(end, Unreachable) for end in ends)
+    assert all(pace.is_lost for pace in paces)
+
+
+async def test_one_that_was_lost_is_as_quick_as_it_answers() -> None:
+    pace = WalkPace(requests=1, seconds=10.0, is_lost=True)
+    with NonsenseServer(rack(3)) as server:
+        async with server.client() as bmc:
+            await Discovery(bmc, at_a_time=1, pace=pace).walk()
+    assert not pace.is_lost
+    assert not pace.is_heavy
 
 
 async def test_others_give_way_to_first_walks_alone_that_wait() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
@@ -77,12 +78,16 @@ def test_a_dead_bmc_is_not_said_to_answer_again(
         inventory_apply(chassis=chassis, inventory=inventory_of(chassis))
         server.asked.clear()
         monkeypatch.setattr(server, "answer", lambda _asked: Reply(hang_up=True))
+        turns = Counter[str]()
+        turn = WalkTurns.turn
+        monkeypatch.setattr(WalkTurns, "turn", lambda own, pace: (turns.update(["taken"]), turn(own, pace))[-1])
 
         def is_back() -> bool:
             """Have it answer, once it was asked in vain for a while: tried more often than once a beat."""
             if len(server.asked) < 30:
                 return False
             assert "answers again" not in caplog.text
+            assert turns["taken"] <= 1, "but at first, it takes no turn of those that answer"
             monkeypatch.setattr(server, "answer", partial(NonsenseServer.answer, server))
             return True
 
