@@ -150,7 +150,7 @@ def held_devices(devices: Collection[int], claimant: str) -> dict[int, str]:
     """Return the devices held by runs other than `claimant`, each with a reason that everybody may see."""
     rows = Hold.objects.filter(key__in=[f"device/{pk}" for pk in devices]).select_related("run")
     # A device belongs to one tenant, whose users see their runs; the title of any other run is not disclosed.
-    owners = dict(Device.objects.filter(pk__in=devices).values_list("pk", "tenant"))
+    owners = dict(Device.objects.filter(pk__in=devices).values_list("pk", "tenant")) if rows else {}
     found = {}
     for row in rows:
         pk = int(row.key.partition("/")[2])

@@ -22,8 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from django.db.models import QuerySet
+
 from accounts.models import Tenant
-from core.database import lock_rows
+from core.database import Row, lock_row, lock_rows
 from core.errors import NotFound
 from core.language import _
 from fabric.inventory.models import Chassis, Device, HostPort
@@ -31,13 +33,19 @@ from fabric.inventory.models import Chassis, Device, HostPort
 
 def lock_chassis(chassis: Collection[int]) -> list[Chassis]:
     """Lock these chassis (ids); returns those that exist."""
-    return list(lock_rows(Chassis.objects.filter(pk__in=chassis)))
+    return _locked(Chassis.objects.all(), set(chassis))
 
 
 def lock_parts(*, devices: Iterable[int | None] = (), host_ports: Iterable[int | None] = ()) -> None:
     """Lock these parts (ids), so that their grants do not change until the end of the transaction."""
-    list(lock_rows(Device.objects.filter(pk__in={pk for pk in devices if pk is not None}).only("pk")))
-    list(lock_rows(HostPort.objects.filter(pk__in={pk for pk in host_ports if pk is not None}).only("pk")))
+    _locked(Device.objects.only("pk"), {pk for pk in devices if pk is not None})
+    _locked(HostPort.objects.only("pk"), {pk for pk in host_ports if pk is not None})
+
+
+def _locked(rows: QuerySet[Row], pks: Collection[int]) -> list[Row]:
+    if len(pks) == 1:
+        return [row for pk in pks if (row := lock_row(rows.model, pk)) is not None]
+    return list(lock_rows(rows.filter(pk__in=pks)))
 
 
 def lock_tenants(tenant: Tenant | None = None) -> None:

@@ -294,7 +294,7 @@ def returning_reason(person: User, devices: Collection[int], host_ports: Collect
 
     Parts of an ended lease are being returned to the pool: reattached, they would never get there.
     """
-    item = _returning_items(person, devices, host_ports).first()
+    item = None if person.is_administrator else _returning_items(person, devices, host_ports).first()
     return _returning_label(item) if item else ""
 
 

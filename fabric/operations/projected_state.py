@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from typing import Any, Final
 
 from django.db.models import Q
 
+from core.database import CompiledQuery
 from fabric.bmc.chassis_profiles import ChassisProfile, profile_of
 from fabric.bmc.hardware import parse_drawer_mode
 from fabric.bmc.types import DrawerMode
@@ -25,39 +27,56 @@ OPERATION_FIELDS = ("kind", "drawer", "device", "source", "target", "host", "por
 DrawerKey = tuple[int, int | None]  # a chassis and a drawer of it; None: parts outside drawers
 
 
+def _parts(here: Q, drawer: Any = None) -> tuple[Any, Any, Any, Any]:
+    """Return the host ports, devices and ports that are `here`, of all drawers or one, and the open operations."""
+    of_drawers, of_slots, of_parts = Q(), Q(), Q()
+    if drawer is not None:
+        of_drawers, of_slots = Q(drawer=drawer), Q(slot__drawer=drawer)
+        of_parts = of_slots | Q(host_port__drawer=drawer)
+    devices = Device.objects.filter(here & of_slots, missing_since=None).select_related("slot").only(*DEVICE_FIELDS)
+    return (
+        HostPort.objects.filter(here & of_drawers, missing_since=None).only(*PORT_FIELDS).order_by("number", "pk"),
+        devices.order_by("slot__number", "pk"),
+        Port.objects.filter(here & of_parts).only("pk", "port_type", "configured_width").order_by(),
+        Operation.objects.open().filter(here).only(*OPERATION_FIELDS).in_turn(),
+    )
+
+
+def _of_drawer(place: int) -> CompiledQuery[Any]:
+    return CompiledQuery(lambda chassis, drawer: _parts(Q(chassis=chassis), drawer)[place])
+
+
+PARTS_OF_DRAWER: Final = tuple(map(_of_drawer, range(4)))
+
+
 def projected_drawers(chassis: Collection[int], *, only: Drawer | None = None) -> dict[DrawerKey, DrawerSnapshot]:
     """Return all drawers of these chassis as they will be once every open operation is done, or `only` this one.
 
     Parts outside drawers have a snapshot of their own; missing parts are left out. Six queries, however many chassis.
     """
-    here = {"chassis__in": chassis, "missing_since": None}
-    of_drawers, of_slots, of_parts = Q(), Q(), Q()
-    if only is not None:
-        of_drawers, of_slots = Q(drawer=only), Q(slot__drawer=only)
-        of_parts = of_slots | Q(host_port__drawer=only)
     drawers: Iterable[Drawer]
     rows: Iterable[tuple[int, str, str, str]]
     if only is None:
-        drawers = Drawer.objects.filter(**here).only("chassis", "name", "mode").order_by("chassis", "number", "pk")
+        here = Q(chassis__in=chassis)
+        drawers = Drawer.objects.filter(here, missing_since=None).only("chassis", "name", "mode")
+        drawers = drawers.order_by("chassis", "number", "pk")
         rows = Chassis.objects.filter(pk__in=chassis).values_list("pk", "name", "manufacturer", "model")
+        ports, devices, links, operations = _parts(here)
     else:
         drawers, its = [only] * (only.missing_since is None), only.chassis
         rows = [(its.pk, its.name, its.manufacturer, its.model)]
+        ports, devices, links, operations = (one.objects(its.pk, only.pk) for one in PARTS_OF_DRAWER)
     names: dict[DrawerKey, str] = {(row.chassis_id, row.pk): row.name for row in drawers}
     profiles: dict[int, ChassisProfile] = {}
     for pk, name, *model in rows:
         names[pk, None], profiles[pk] = name, profile_of(*model)
-    ports = HostPort.objects.filter(of_drawers, **here).only(*PORT_FIELDS).order_by("number", "pk")
-    devices = Device.objects.filter(of_slots, **here).select_related("slot").only(*DEVICE_FIELDS)
-    devices = devices.order_by("slot__number", "pk")
     modes: dict[int | None, DrawerMode] = {row.pk: parse_drawer_mode(row.mode) for row in drawers}
     hosts: dict[int | None, int | None] = {port.pk: port.host_id for port in ports}
     attached: dict[int | None, int | None] = {device.pk: device.host_port_id for device in devices}
     settings: dict[int | None, PortSetting] = {
-        port.pk: PortSetting(port_type=port.port_type, configured_width=port.configured_width)
-        for port in Port.objects.filter(of_parts, chassis__in=chassis).only("pk", "port_type", "configured_width")
+        port.pk: PortSetting(port_type=port.port_type, configured_width=port.configured_width) for port in links
     }
-    for operation in Operation.objects.open().filter(chassis__in=chassis).only(*OPERATION_FIELDS).in_turn():
+    for operation in operations:
         match operation.kind:
             case Operation.Kind.MODE:
                 modes[operation.drawer_id] = parse_drawer_mode(operation.mode)

@@ -16,7 +16,7 @@ from accounts.audit.actions import Action
 from accounts.audit.context import request_id
 from accounts.audit.services import attempt, audit_record, audited, target_of
 from accounts.models import User
-from core.database import lock_rows, single
+from core.database import CompiledQuery, lock_rows, single
 from core.enqueue import enqueue
 from core.errors import Conflict, FalconWebError, Forbidden, InUse, Invalid, NotFound, RuleViolation
 from core.failpoints import failpoint
@@ -42,6 +42,16 @@ from fabric.operations.selectors import (
     operation_summary,
 )
 from fabric.signals import operation_changed
+
+DEVICE_IN_PLACE: Final[CompiledQuery[Device]] = CompiledQuery(
+    lambda pk: Device.objects.select_related("host_port__host", "slot__drawer", "chassis").filter(pk=pk).order_by()
+)
+# Those of a device, and of its drawer's mode.
+OPEN_OPERATIONS: Final = CompiledQuery(
+    lambda device, drawer: (
+        Operation.objects.open().filter(Q(device=device) | Q(kind=Operation.Kind.MODE, drawer=drawer)).order_by()
+    )
+)
 
 
 class ExpectedUnknown(Enum):
@@ -82,9 +92,9 @@ def operation_request(
             return replayed
         try:
             # First without locks: no refusal waits for one, but those by the rules of the drawer, which take long.
-            _validated_device(person, device.pk, target, expected, force=force, with_rules=False)
+            seen = _validated_device(person, device.pk, target, expected, force=force, with_rules=False)
             with act.change():
-                operation = _create(person, device.pk, target, expected, idempotency_key, digest, force=force)
+                operation = _create(person, seen, target, expected, idempotency_key, digest, force=force)
                 act.before = {"attached_to": host_port_name(operation.source)}
                 act.after = {"attached_to": host_port_name(operation.target), "operation": str(operation.pk)}
         except (Conflict, IntegrityError) as error:
@@ -214,7 +224,7 @@ def operation_store(person: User, kind: Operation.Kind, idempotency_key: str, di
 
 def _create(  # noqa: PLR0917 - what a request of a device consists of
     person: User,
-    device_id: int,
+    seen: Device,
     target: HostPort | None,
     expected: HostPort | ExpectedUnknown | None,
     idempotency_key: str,
@@ -223,15 +233,15 @@ def _create(  # noqa: PLR0917 - what a request of a device consists of
     force: bool,
 ) -> Operation:
     # The rules depend on all of a drawer: changes of a chassis are requested one after the other.
-    if not lock_chassis(Device.objects.filter(pk=device_id).values_list("chassis", flat=True)):
+    if not lock_chassis([seen.chassis_id]):
         raise NotFound(_("There is no such device or host port."))
     # A grant locks these rows too: parts granted to another tenant since the request are refused here.
-    lock_parts(devices=[device_id], host_ports=[target.pk if target else None])
+    lock_parts(devices=[seen.pk], host_ports=[target.pk if target else None])
     # Again, under the lock: a copy of the request may have arrived at the same time.
     if replayed := find_replayed(Operation, person, idempotency_key, digest):
         return replayed
-    _check_visible(person, device_id, target)
-    device = _validated_device(person, device_id, target, expected, force=force)
+    _check_visible(person, seen.pk, target)
+    device = _validated_device(person, seen.pk, target, expected, force=force)
     drawer = device.slot.drawer if device.slot else None
     source = device.host_port
     if force and source is not None:
@@ -276,19 +286,17 @@ def _validated_device(
     with_rules: bool = True,
 ) -> Device:
     """Return the device, which the person may see; raises the reason why it may not be attached to `target`."""
-    found = Device.objects.select_related("host_port__host", "slot__drawer", "chassis").filter(pk=device_id)
-    device: Device | None = single(found)
+    device = DEVICE_IN_PLACE.first(device_id)
     if device is None:
         raise NotFound(_("There is no such device or host port."))
     drawer = device.slot.drawer if device.slot else None
-    of_drawer = Q(kind=Operation.Kind.MODE, drawer=drawer) if drawer is not None else Q()
-    in_the_way = list(Operation.objects.open().filter(Q(device=device) | of_drawer).order_by())
+    in_the_way = OPEN_OPERATIONS.objects(device.pk, device.slot.drawer_id if device.slot is not None else None)
     if own := next((one for one in in_the_way if one.device_id == device.pk), None):
         raise _conflict_with(own, device.name, person)
     if target is not None and (reason := attachment_obstacle(person, [device.pk], [target.pk])):
         raise Conflict(reason)
-    held = HostPort.objects.filter(pk=device.host_port_id or 0)
-    if device.host_port_id is not None and held.exclude(pk__in=HostPort.objects.visible_to(person)).exists():
+    held_at = device.host_port_id
+    if held_at is not None and not HostPort.objects.visible_to(person).filter(pk=held_at).exists():
         raise Forbidden(_("{name} is attached to a host port that is not granted to your tenant.", name=device.name))
     if expected is not UNKNOWN and device.host_port != expected:
         raise Conflict(_moved_sentence(device, person))

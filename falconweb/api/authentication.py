@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework import authentication, exceptions
@@ -25,17 +24,9 @@ from falconweb.api.rate_limits import limit_person, limit_stranger
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 # `last_used_at` is informative only, so it is not written at every request.
 LAST_USED_PRECISION = timedelta(minutes=1)
-TOKEN_COLUMNS, PERSON_COLUMNS = (
-    [field.attname for field in model._meta.concrete_fields]  # noqa: SLF001 - Django's documented name
-    for model in (Token, User)
-)
 # Looked up by each request of a program.
 TOKEN_WITH_PERSON = CompiledQuery(
-    lambda: (
-        Token.objects.filter(digest="")
-        .order_by()
-        .values_list(*TOKEN_COLUMNS, *(f"person__{name}" for name in PERSON_COLUMNS))
-    )
+    lambda digest: Token.objects.filter(digest=digest).order_by().select_related("person")
 )
 
 
@@ -43,14 +34,9 @@ def find_token(header: str) -> Token | None:
     """Return the token of an Authorization header, with its person; None without one that is valid now."""
     if not _is_bearer(header):
         return None
-    rows = TOKEN_WITH_PERSON.rows(Token.digest_of(header.partition(" ")[2].strip()))
-    if not rows:
-        return None
-    found = Token.from_db(DEFAULT_DB_ALIAS, TOKEN_COLUMNS, rows[0][: len(TOKEN_COLUMNS)])
-    found.person = User.from_db(DEFAULT_DB_ALIAS, PERSON_COLUMNS, rows[0][len(TOKEN_COLUMNS) :])
-    if found.expires_at <= timezone.now() or not found.person.is_active:
-        return None
-    return found
+    found = TOKEN_WITH_PERSON.first(Token.digest_of(header.partition(" ")[2].strip()))
+    is_valid = found is not None and found.expires_at > timezone.now() and found.person.is_active
+    return found if is_valid else None
 
 
 def _is_bearer(header: str) -> bool:
