@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Final
 
 import redis
 from django.conf import settings
@@ -32,7 +33,7 @@ from accounts.audit.context import Origin, current_origin, second_person
 from accounts.audit.models import AuditEntry, AuditHead
 from accounts.audit.refusal_limits import refusal_admitted
 from accounts.models import User
-from core.database import single
+from core.database import CompiledQuery
 from core.errors import FalconWebError
 from core.language import english, gettext_noop
 
@@ -251,8 +252,13 @@ def _append(drafts: Sequence[_DraftEntry]) -> None:
         draft.origin.appended = True
 
 
+LOCKED_HEAD: Final[CompiledQuery[AuditHead]] = CompiledQuery(
+    lambda pk: AuditHead.objects.select_for_update().filter(pk=pk).order_by()
+)
+
+
 def _locked_head() -> AuditHead:
-    head = single(AuditHead.objects.select_for_update().filter(pk=1))
+    head = LOCKED_HEAD.first(1)
     if head is None:
         # The first entry ever; if the log lost its end, the seal below does not match.
         last = AuditEntry.objects.order_by("-sequence").first()

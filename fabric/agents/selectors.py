@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from django.utils import timezone
 
-from core.database import single
+from core.database import CompiledQuery
 from core.language import _, gettext_noop, joined
 from fabric.agents.models import HostAgent
 from fabric.inventory.models import Device, HostPort
@@ -73,12 +73,17 @@ def attached_devices(hosts: Collection[int]) -> Mapping[int, list[Device]]:
     return found
 
 
+AGENT_BEHIND: Final[CompiledQuery[HostAgent]] = CompiledQuery(
+    lambda port: HostAgent.objects.select_related("host").filter(host__host_ports=port).order_by()
+)
+
+
 def reporting_agent(port: HostPort) -> tuple[HostAgent | None, str]:
     """Return the agent of the host behind a host port if it reports, else None and the sentence that says why not.
 
     It is that of the cable as it is stored now.
     """
-    agent = single(HostAgent.objects.select_related("host").filter(host__host_ports=port.pk))
+    agent = AGENT_BEHIND.first(port.pk)
     reports = agent is not None and not is_agent_away(agent)
     return (agent, "") if reports else (None, no_report_reason(port, is_known=agent is not None))
 

@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from django.db import transaction
 from django.db.models import Q
 from django.dispatch import receiver
 from django.utils import timezone
 
+from core.database import CompiledQuery
 from fabric.drift.approved_state import (
     FOUND_COLUMNS,
     KIND_OF_PART,
@@ -68,6 +69,11 @@ class _PartComparison:
         return self.found is not None and self.found != self.expected
 
 
+OPEN_DRIFT_OF_PART: Final[CompiledQuery[Drift]] = CompiledQuery(
+    lambda chassis, kind, uri, at: Drift.objects.open().filter(chassis=chassis, kind=kind, uri=uri, noticed_at__lte=at)
+)
+
+
 def operation_result_approve(operation: Operation) -> None:
     """Approve the result of a successful operation, and end the drift that it resolved.
 
@@ -84,10 +90,7 @@ def operation_result_approve(operation: Operation) -> None:
     rows: Any = type(part)._default_manager  # noqa: SLF001 - documented by Django
     if not rows.filter(pk=part.pk).exclude(approved_at__gt=at).update(**approved):
         return
-    open_drift = Drift.objects.open().filter(
-        chassis=operation.chassis_id, kind=KIND_OF_PART[type(part)], uri=part.uri, noticed_at__lte=at
-    )
-    for drift in open_drift:
+    for drift in OPEN_DRIFT_OF_PART.objects(operation.chassis_id, KIND_OF_PART[type(part)], part.uri, at):
         _end_by_operation(drift, operation, result)
 
 

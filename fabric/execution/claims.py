@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, nullcontext
 from copy import copy
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, Self, TypeVar
+from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Max, QuerySet
@@ -19,7 +20,7 @@ from django.utils import timezone
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.services import audit_record, target_of
 from core.claims import WATCHED, WatchedClaims, unclaimed
-from core.database import DATABASE_UNAVAILABLE, lock_rows, single
+from core.database import DATABASE_UNAVAILABLE, CompiledQuery, find_row, lock_rows
 from core.errors import FalconWebError
 from core.failpoints import failpoint
 from core.language import gettext_noop
@@ -32,8 +33,9 @@ from fabric.drift.approvals import operation_result_approve
 from fabric.execution.chassis_parts import NO_PARTS, ChassisParts, chassis_parts
 from fabric.inventory.labels import host_port_name, redact_address
 from fabric.inventory.locks import lock_chassis
-from fabric.inventory.models import Chassis, Drawer, HostPort
+from fabric.inventory.models import Chassis, Drawer
 from fabric.operations.models import Operation, Plan, Proof
+from fabric.operations.selectors import queue_head
 from fabric.plans.jobs import plan_step_failed
 from fabric.signals import operation_changed, operation_progressed
 
@@ -110,14 +112,12 @@ class OperationClaim:
         failpoint("operation.claim")
         with transaction.atomic():
             # The lock serialises claims of this chassis: values read before it may be stale.
-            locked = list(lock_rows(Chassis.objects.filter(operations__pk=operation_id)))
-            free = Operation.objects.open().filter(unclaimed(), pk=operation_id)
-            operation: Operation | None = single(free)
-            if operation is None or not locked:
+            chassis = CHASSIS_OF_OPERATION.first(UUID(operation_id))
+            operation = FREE_OPERATION.first(UUID(operation_id))
+            if operation is None or chassis is None:
                 return None
             # In order, since each was checked against the state after its predecessors.
-            queue = Operation.objects.open().in_queue_of(operation).in_turn_to_run()
-            if queue.values_list("pk", flat=True).first() not in {None, operation.pk}:
+            if (head := queue_head(operation)) is not None and head.pk != operation.pk:
                 return None
             operation.worker, operation.state = worker, Operation.State.RUNNING
             operation.lease_until = timezone.now() + timedelta(seconds=CLAIM_SECONDS)
@@ -127,10 +127,10 @@ class OperationClaim:
                 operation.started_at = operation.started_at or timezone.now()
             names = ("worker", "state", "lease_until", "attempts", "started_at")
             claimed = {name: getattr(operation, name) for name in names}
-            if free.update(**claimed) != 1:
+            if Operation.objects.open().filter(unclaimed(), pk=operation.pk).update(**claimed) != 1:
                 return None
             # Within the transaction, whose lock on the row keeps them from being deleted meanwhile.
-            operation.chassis = locked[0]
+            operation.chassis = chassis
             _read_relations(operation)
             parts = chassis_parts(operation.chassis)
             failpoint("operation.claimed.uncommitted")
@@ -437,26 +437,30 @@ def _announce(operation: Operation) -> None:
 
 # What a run needs of each relation of an operation.
 RELATIONS: Final = {
-    "requested_by": (), "port": (), "host": (), "managed_part": (), "device": ("slot__port",),
+    "requested_by": (), "port": (), "host": (), "managed_part": (), "device": ("slot__port",), "source": ("host",),
+    "target": ("host",),
 }  # fmt: skip
+CHASSIS_OF_OPERATION: Final[CompiledQuery[Chassis]] = CompiledQuery(
+    lambda pk: lock_rows(Chassis.objects.filter(operations__pk=pk))
+)
+FREE_OPERATION: Final[CompiledQuery[Operation]] = CompiledQuery(
+    lambda pk: Operation.objects.open().filter(unclaimed(), pk=pk).order_by()
+)
+# Its states are long, and a step needs none of them.
+PLAN_OF_STEP: Final[CompiledQuery[Plan]] = CompiledQuery(
+    lambda pk: Plan.objects.defer("wanted", "base", "preview").filter(pk=pk).order_by()
+)
 
 
 def _read_relations(operation: Operation) -> None:
     """Read the relations that a run needs, which are few: all of them joined take longer to put together."""
-    rows: Any
     for name, further in RELATIONS.items():
         relation: Any = Operation._meta.get_field(name)  # noqa: SLF001 - documented by Django
-        if (pk := getattr(operation, relation.attname)) is not None:
-            rows = relation.related_model._default_manager  # noqa: SLF001 - documented by Django
-            setattr(operation, name, rows.select_related(*further).get(pk=pk))
+        setattr(operation, name, find_row(relation.related_model, getattr(operation, relation.attname), *further))
     if operation.plan_id is not None:
-        # Its states are long, and a step needs none of them.
-        operation.plan = Plan.objects.defer("wanted", "base", "preview").get(pk=operation.plan_id)
-    if operation.drawer_id is not None and operation.kind == Operation.Kind.MODE:
-        operation.drawer = Drawer.objects.get(pk=operation.drawer_id)
-    if ends := [pk for pk in (operation.source_id, operation.target_id) if pk is not None]:
-        found = {row.pk: row for row in HostPort.objects.filter(pk__in=ends).select_related("host").order_by()}
-        operation.source, operation.target = found.get(operation.source_id), found.get(operation.target_id)
+        operation.plan = PLAN_OF_STEP.first(operation.plan_id)
+    if operation.kind == Operation.Kind.MODE:
+        operation.drawer = find_row(Drawer, operation.drawer_id)
 
 
 def iso_now() -> str:

@@ -16,6 +16,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from core.claims import WATCHED, WatchedClaims
+from core.database import CompiledQuery
 from core.failpoints import failpoint
 from core.threads import run_in_thread
 from fabric.agents.models import HostAgent
@@ -51,10 +52,17 @@ async def host_claim(claim: OperationClaim, port: HostPort) -> AsyncIterator[Non
     failpoint("operation.host.released")
 
 
-def ports_with_agents(*ports: HostPort | None) -> set[int]:
-    """Return those host ports (ids) behind which a host with an agent is, reporting or not."""
-    pks = [port.pk for port in ports if port is not None]
-    return set(HostPort.objects.filter(pk__in=pks, host__agent__isnull=False).order_by().values_list("pk", flat=True))
+PORTS_WITH_AGENTS: Final[CompiledQuery[HostPort]] = CompiledQuery(
+    lambda one, other: (
+        HostPort.objects.filter(Q(pk=one) | Q(pk=other), host__agent__isnull=False).order_by().values_list("pk")
+    )
+)
+
+
+def ports_with_agents(one: HostPort | None, other: HostPort | None) -> set[int]:
+    """Return those of two host ports (ids) behind which a host with an agent is, reporting or not."""
+    pks = [None if port is None else port.pk for port in (one, other)]
+    return {pk for (pk,) in PORTS_WITH_AGENTS.rows(*pks)}
 
 
 def _agents_behind(port: HostPort) -> list[int]:

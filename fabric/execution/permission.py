@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accounts.models import User
-from core.database import single
+from core.database import find_row
 from fabric.execution.claims import OperationFailedError
 from fabric.inventory.models import Device, HostPort
 from fabric.inventory.selectors import may_change_mode, may_configure, may_move_cable
@@ -15,7 +15,7 @@ def check_still_allowed(operation: Operation) -> None:
     if operation.plan is not None and operation.plan.by_site and operation.requested_by_id is None:
         return
     # Read anew: since the claim the operation may have waited for its BMC.
-    person = single(User.objects.filter(pk=operation.requested_by_id or 0))
+    person = find_row(User, operation.requested_by_id)
     if person is None or not person.may_compose or not _is_still_permitted(person, operation):
         raise OperationFailedError(
             f"{operation.requested_by_name} may no longer do this.{nothing_changed_note(operation)}"

@@ -28,6 +28,7 @@ from fabric.execution.steps import read_back, read_back_sentence, restore_on_hos
 from fabric.inventory.labels import redact_address
 from fabric.operations.models import Operation
 from fabric.operations.rules import CABLE_SECONDS
+from fabric.operations.selectors import queue_head
 
 logger = logging.getLogger(__name__)
 
@@ -66,8 +67,7 @@ def ended_operation(operation_id: str) -> Operation | None:
 
 def next_operation(ended: Operation) -> Operation | None:
     """Return the operation that waited for the end of this one, with its id and plan; None for none."""
-    waiting = Operation.objects.open().in_queue_of(ended).in_turn_to_run()
-    first = next(iter(waiting.only("lease_until", "plan")[:1]), None)
+    first = queue_head(ended)
     return None if first is None or first.lease_until is not None else first
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import Final
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
-from core.database import lock_rows
+from core.database import CompiledQuery, lock_rows
 from fabric.history.models import Attachment
 from fabric.inventory.labels import slot_label
 from fabric.inventory.models import Device
@@ -32,9 +34,7 @@ def attachments_record(devices: Collection[int], *, operations: Mapping[int, Ope
     if not devices:
         return
     with transaction.atomic():
-        known_as = Device.objects.select_related("slot__drawer", "host_port__host", "tenant")
-        rows = list(lock_rows(known_as.filter(pk__in=devices)))
-        held = {one.device_id: one for one in Attachment.objects.filter(device__in=rows, until=None).order_by()}
+        rows, held = _locked_with_periods(devices)
         changed = [row for row in rows if is_attachment_changed(row, held.get(row.pk))]
         if not changed:
             return
@@ -65,6 +65,27 @@ def attachments_begin(devices: Iterable[Device]) -> None:
     now = timezone.now()
     found = [row for row in devices if row.missing_since is None]
     Attachment.objects.bulk_create(_new_attachment(row, now, Origin.FOUND, None) for row in found)
+
+
+def _known_as() -> QuerySet[Device]:
+    return lock_rows(Device.objects.select_related("slot__drawer", "host_port__host", "tenant"))
+
+
+LOCKED_DEVICE: Final[CompiledQuery[Device]] = CompiledQuery(lambda pk: _known_as().filter(pk=pk).order_by())
+OPEN_PERIOD: Final[CompiledQuery[Attachment]] = CompiledQuery(
+    lambda device: Attachment.objects.filter(device=device, until=None).order_by()
+)
+
+
+def _locked_with_periods(devices: Collection[int]) -> tuple[list[Device], dict[int, Attachment]]:
+    """Lock devices (ids), and return them with their open periods by device."""
+    if len(devices) == 1:
+        rows = [row for pk in devices for row in LOCKED_DEVICE.objects(pk)]
+        periods = [one for row in rows for one in OPEN_PERIOD.objects(row.pk)]
+    else:
+        rows = list(_known_as().filter(pk__in=devices))
+        periods = list(Attachment.objects.filter(device__in=rows, until=None).order_by())
+    return rows, {one.device_id: one for one in periods}
 
 
 def attachments_backdate(*, chassis: int, since: datetime) -> None:

@@ -6,6 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, Literal
 
 from django.db.models import Prefetch, QuerySet
@@ -16,6 +17,7 @@ from accounts.approvals.services import Proposal
 from accounts.audit.services import target_of
 from accounts.models import User
 from accounts.visibility import visible_or_404
+from core.database import CompiledQuery
 from core.language import _, gettext_noop
 from core.zones import CLOCK, local_words
 from fabric.agents.selectors import DeviceOnHost, devices_on_hosts, holders_label, uncertainty_label
@@ -244,6 +246,23 @@ def attachment_obstacle(person: User, devices: Collection[int], host_ports: Coll
 
 
 PROOF_UNREAD = gettext_noop("Whether other links changed could not be read from the chassis.")
+
+
+def queue_head(of: Operation) -> Operation | None:
+    """Return the open operation whose turn it is among those that run one after the other with `of`.
+
+    With its id, its claim and its plan.
+    """
+    return _queue_head_query(of.kind, is_in_drawer=of.drawer_id is not None).first(of.chassis_id, of.drawer_id)
+
+
+@cache
+def _queue_head_query(kind: str, *, is_in_drawer: bool) -> CompiledQuery[Operation]:
+    def make(chassis: Any, drawer: Any) -> QuerySet[Operation]:
+        of = Operation(kind=kind, chassis_id=chassis, drawer_id=drawer if is_in_drawer else None)
+        return Operation.objects.open().in_queue_of(of).in_turn_to_run().only("lease_until", "plan")[:1]
+
+    return CompiledQuery(make)
 
 
 def open_operation_sentence(what: str, operation: Operation, person: User | None) -> str:

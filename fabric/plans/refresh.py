@@ -5,7 +5,7 @@ Each function raises BmcError where the BMC cannot be read; the database is unch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from core.database import fit_columns, lock_rows
+from core.database import fit_columns, lock_row, lock_rows
 from core.threads import run_in_thread
 from fabric.bmc.client import BmcClient, retry_while_unreachable
 from fabric.bmc.composition import read_cabled_host, read_drawer_mode, read_link, read_zones
@@ -92,14 +92,11 @@ def mirror_attachment(
 ) -> None:
     """Store that a device is in a zone ('': in none), and how the link of its slot has trained, after an operation.
 
-    `zones` has the host ports (ids) by the URIs of their zones.
+    To be called in a transaction. `zones` has the host ports (ids) by the URIs of their zones.
     """
-    mirror_attachments(
-        Device.objects.filter(pk=device.pk),
-        zones=zones,
-        members=[(device.endpoint_uri, zone_uri)],
-        operations={device.pk: operation} if operation.state in Operation.AT_WORK else {},
-    )
+    row = lock_row(Device, device.pk)
+    operations = {device.pk: operation} if operation.state in Operation.AT_WORK else {}
+    _store_zones([] if row is None else [row], zones, [(device.endpoint_uri, zone_uri)], operations)
     if link is not None and device.slot is not None:
         values = _link_values(link) | (
             {} if link.configured_width is None else {"configured_width": link.configured_width}
@@ -112,24 +109,32 @@ def mirror_attachments(
     *,
     zones: Mapping[str, int],
     members: Iterable[tuple[str, str]],
-    operations: Mapping[int, Operation] = NO_OPERATIONS,
 ) -> None:
     """Store the zones of these devices of a chassis: `members` has the URIs of endpoints and of zones that they are in.
 
     `zones` has the host ports (ids) by the URIs of their zones. Of a device in several zones the stored one stays.
-    `operations` are known to be the cause, by device.
     """
+    with transaction.atomic():
+        rows = list(lock_rows(devices.only("endpoint_uri", "host_port")))
+        _store_zones(rows, zones, members, NO_OPERATIONS)
+
+
+def _store_zones(
+    rows: Collection[Device],
+    zones: Mapping[str, int],
+    members: Iterable[tuple[str, str]],
+    operations: Mapping[int, Operation],
+) -> None:
+    """Store the zones of locked devices; `operations` are known to be the cause, by device."""
     found: dict[str, list[int | None]] = {}
     for endpoint, zone in members:
         if zone in zones:
             found.setdefault(endpoint, []).append(zones[zone])
-    with transaction.atomic():
-        rows = list(lock_rows(devices.only("endpoint_uri", "host_port")))
-        for row in rows:
-            at = found.get(row.endpoint_uri, [None])
-            if row.host_port_id not in at:
-                Device.objects.filter(pk=row.pk).update(host_port=at[0])
-        attachments_record([row.pk for row in rows], operations=operations)
+    for row in rows:
+        at = found.get(row.endpoint_uri, [None])
+        if row.host_port_id not in at:
+            Device.objects.filter(pk=row.pk).update(host_port=at[0])
+    attachments_record([row.pk for row in rows], operations=operations)
 
 
 def _link_values(link: PortLink) -> dict[str, Any]:
