@@ -51,6 +51,7 @@ DETAIL_LABELS = {
 }
 
 NO_VALUES = np.empty(0)
+NO_STEP = np.zeros(())  # compared with twice as quickly as a number
 CLOCK_STEP_SECONDS = 5.0  # a BMC clock that differs more from ours over an interval was set meanwhile
 # Reports older than the newest are dropped for this time; a BMC that sends only these has restarted its clock.
 LATE_SECONDS = 30.0
@@ -130,29 +131,28 @@ class SeriesCatalogue:
         if self._converts:
             counted = counted * self._factors + self._zeros
         values, counters = counted.copy(), counted.take(self._counters)
-        before, goes_on, moved = self._before, False, NO_VALUES
+        before, goes_on, moved, count = self._before, False, NO_VALUES, len(self._byte_counters)
         if before is not None:
             moved = counters - self._counted_before
             # One look at all of them: none is missing, negative, or was reset.
-            goes_on = np.count_nonzero(moved >= 0) == len(moved)
+            goes_on = np.count_nonzero(moved >= NO_STEP) == len(moved)
         if not goes_on and np.count_nonzero(negative := counters < 0):
             counters[negative] = math.nan
             values[self._counters[negative]] = math.nan
-        count = len(self._byte_counters)
         now = Sample(
             at=reading.at, measured_at=reading.measured_at, counted=counted, values=values,
             byte_counters=counters[:count],
         )  # fmt: skip
         if before is None:
             values[self._byte_counters] = math.nan
+        elif goes_on and now.measured_at > before.measured_at and (elapsed := elapsed_between(before, now)) > 0:
+            values[self._byte_counters] = moved[:count] / elapsed  # as nearly all are
         elif self._is_late(now, before):
             return msgspec.structs.replace(before, at=reading.at, is_late=True)
         elif is_repeat(now, before):
             # Keep `before`: the next rate is computed since the first arrival of this report.
             values[self._byte_counters] = before.values[self._byte_counters]
             return now
-        elif goes_on and (elapsed := elapsed_between(before, now)) > 0:
-            values[self._byte_counters] = moved[:count] / elapsed
         else:
             values[self._byte_counters] = _rates(now, before)
         self._before, self._counted_before = now, counters
