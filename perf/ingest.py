@@ -32,7 +32,6 @@ from telemetry.store.chunks import clear_caches
 from telemetry.store.models import Catalogue as CatalogueRow
 from telemetry.store.models import Chunk, Due, Gap
 from telemetry.store.recorder import ReadingRecorder
-from telemetry.store.rules import ROLLUPS
 from telemetry.store.services import store_bytes
 from telemetry.store.writer import StoreWriter
 
@@ -141,9 +140,8 @@ async def _closed(fleet: list[_ReplayedChassis]) -> None:
 
 
 def _roll(now: float) -> None:
-    for tier in ROLLUPS:
-        for chassis in services.due_chassis(tier, now=now):
-            services.chassis_roll_up(chassis, tier, now=now)
+    for tier, chassis in services.due_rollups(now=now):
+        services.chassis_roll_up(chassis, tier, now=now)
 
 
 def _delete_readings() -> None:

@@ -125,7 +125,8 @@ def preceding_chunks(chassis: int, chunks: Sequence[StoredChunk]) -> list[Stored
 @lru_cache(maxsize=CACHED_CATALOGUES)
 def catalogue_entries(catalogue: int) -> tuple[SeriesEntry, ...]:
     """Return the entries of a catalogue, whose row never changes."""
-    return tuple(Catalogue.objects.get(pk=catalogue).entries)
+    ((data,),) = rows_fetch("SELECT data FROM store_catalogue WHERE id = %s", catalogue)
+    return tuple(Catalogue.unpacked(data))
 
 
 @lru_cache(maxsize=CACHED_CATALOGUES)
@@ -372,7 +373,8 @@ INSERT_CHUNK = (
     "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 )
 INSERT_DUE = "INSERT INTO store_due (chassis, tier, since, until) VALUES (%s, %s, %s, %s)"
-StoredValue = int | float | bytes | None
+INSERT_CATALOGUE = "INSERT INTO store_catalogue (chassis, digest, data) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+StoredValue = int | float | str | bytes | None
 
 
 def rows_change(sql: str, rows: Sequence[tuple[StoredValue, ...]]) -> None:
@@ -390,17 +392,20 @@ def catalogue_get_or_create(chassis: int, entries: Sequence[SeriesEntry], digest
     """Return the id of the catalogue with these entries, created where missing; `digest` is theirs, where known."""
     name = (chassis, digest or catalogue_digest(entries))
     with _lock:
-        known = _catalogue_ids.get(name)
-    if known is not None:
+        known: int = _catalogue_ids.get(name, 0)
+    if known:
         return known
-    row, _ = Catalogue.objects.get_or_create(
-        chassis=chassis, digest=name[1], defaults={"data": Catalogue.packed(entries)}
-    )
+    sql = "SELECT id FROM store_catalogue WHERE chassis = %s AND digest = %s"
+    found = rows_fetch(sql, *name)
+    if not found:
+        rows_change(INSERT_CATALOGUE, [(*name, Catalogue.packed(entries))])
+        found = rows_fetch(sql, *name)
+    ((known,),) = found
     with _lock:
         if len(_catalogue_ids) >= MAX_CACHED_IDS:
             _catalogue_ids.clear()
-        _catalogue_ids[name] = row.pk
-    return row.pk
+        _catalogue_ids[name] = known
+    return known
 
 
 def clear_caches() -> None:

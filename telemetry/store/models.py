@@ -28,14 +28,19 @@ class Catalogue(models.Model):
 
     @property
     def entries(self) -> list[SeriesEntry]:
-        found: list[SeriesEntry] = msgspec.json.decode(zstandard.decompress(self.data))
-        return found
+        return self.unpacked(self.data)
 
     @staticmethod
     def packed(entries: Sequence[SeriesEntry]) -> bytes:
         """Return entries in the form of `data`."""
         packed: bytes = zstandard.compress(msgspec.json.encode(entries))
         return packed
+
+    @staticmethod
+    def unpacked(data: bytes | memoryview) -> list[SeriesEntry]:
+        """Return the entries in `data`."""
+        found: list[SeriesEntry] = msgspec.json.decode(zstandard.decompress(data))
+        return found
 
 
 class Chunk(models.Model):

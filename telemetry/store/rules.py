@@ -129,7 +129,10 @@ class Buckets:
     @classmethod
     def single(cls, at: Integers, values: Values) -> Self:
         """Return readings at ascending moments as buckets of one reading each."""
-        return cls(at, values, values, values, (~np.isnan(values)).astype(np.float64))
+        missing = np.isnan(values)
+        # Mostly none is: then one number stands for all.
+        count = (~missing).astype(np.float64) if missing.any() else np.broadcast_to(1.0, values.shape)
+        return cls(at, values, values, values, count)
 
     def group_by_step(self, step: int, origin: int = 0, *, band: bool = True) -> Self:
         """Return them merged into buckets of `step` ms, aligned to `origin`; without `band` only sums and counts."""
@@ -146,7 +149,7 @@ class Buckets:
             present = ~np.isnan(self.total[holed])
             total[holed] = _Groups.of(np.where(present, self.total[holed], 0.0), begins).reduced(np.add)
             total[holed] = np.where(_Groups.of(present, begins).reduced(np.logical_or), total[holed], np.nan)
-        if len(holed) or not self.count.size or (self.count != self.count[0, 0]).any():
+        if len(holed) or not self.count.size or (any(self.count.strides) and (self.count != self.count[0, 0]).any()):
             count = _Groups.of(self.count, begins).reduced(np.add)
         else:
             each = self.count[0, 0] * np.diff(begins, append=len(self.at))

@@ -53,12 +53,11 @@ class ChangedMeanwhile(Exception):
     """Another worker has made the same window; its Due rows stay."""
 
 
-def due_chassis(tier: Tier, *, now: float) -> list[int]:
-    """Return the chassis that have enough readings to extend a rollup."""
-    rows = rows_fetch(
-        "SELECT chassis, MIN(since) FROM store_due WHERE tier = %s GROUP BY chassis ORDER BY 2", tier.value
-    )
-    return [chassis for chassis, first in rows if first * 1000 < due_until(chassis, tier, now=now)]
+def due_rollups(*, now: float) -> list[tuple[Tier, int]]:
+    """Return the tiers and chassis that have enough readings to extend a rollup, lower tiers first."""
+    rows = rows_fetch("SELECT tier, chassis, MIN(since) FROM store_due GROUP BY tier, chassis ORDER BY tier, 3")
+    due = ((Tier(tier), chassis, first) for tier, chassis, first in rows)
+    return [(tier, chassis) for tier, chassis, first in due if first * 1000 < due_until(chassis, tier, now=now)]
 
 
 def due_until(chassis: int, tier: Tier, *, now: float) -> float:
@@ -167,9 +166,11 @@ def _save_window(row: Chunk, made: SeriesBuckets, before: StoredChunk | None) ->
 def roll_up_all(*, seconds: float = 50.0, before_each: Callable[[], object] = lambda: None) -> int:
     """Make the due rollups of all chassis within `seconds`, each after `before_each`; returns the number of windows."""
     end = time.monotonic() + seconds
-    made = 0
-    for tier in ROLLUPS:
-        for chassis in due_chassis(tier, now=time.time()):
+    made, tried = 0, set[tuple[Tier, int]]()
+    # What one tier gets may be enough for the next one.
+    while due := [one for one in due_rollups(now=time.time()) if one not in tried]:
+        tried.update(due)
+        for tier, chassis in due:
             if time.monotonic() > end:
                 return made
             before_each()
