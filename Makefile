@@ -36,7 +36,7 @@ endef
 help: ## Explain each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: $(VENV)/site.stamp node_modules/site.stamp $(CATALOGUES) ## Set everything up and run the site with two simulated chassis (PORT, FALCONWEB_DATA)
+up: $(VENV)/native.stamp node_modules/site.stamp $(CATALOGUES) ## Set everything up and run the site with two simulated chassis (PORT, FALCONWEB_DATA)
 	@$(PYTHON) -m falconweb.launch --demo
 
 # Three for each of two cores: half of what they do is waiting. ROOM=fabric runs one room, ARGS=... goes to pytest, SHUFFLE=1 runs in
@@ -133,10 +133,15 @@ $(VENV)/site.stamp: requirements/site.txt requirements/uv.txt | $(VENV)/bin/pyth
 	@$(UV) -r requirements/site.txt 2>/dev/null || $(PIP) -r requirements/site.txt
 	@touch $@
 
+# Optional: without a C compiler numpy does the same in more time.
+$(VENV)/native.stamp: telemetry/store/columns.c telemetry/store/native.py $(VENV)/site.stamp
+	@$(PYTHON) -m telemetry.store.native
+	@touch $@
+
 locale/%.mo: locale/%.po $(VENV)/site.stamp
 	@$(VENV)/bin/pybabel -q compile -i $< -o $@
 
-$(VENV)/dev.stamp: requirements/dev.txt $(VENV)/site.stamp
+$(VENV)/dev.stamp: requirements/dev.txt $(VENV)/native.stamp
 	@echo "Installing the libraries of checks and tests..."
 	@$(UV) --compile-bytecode -r requirements/dev.txt 2>/dev/null || $(PIP) -r requirements/dev.txt
 	@$(PYTHON) -c "import pathlib, sysconfig; pathlib.Path(sysconfig.get_path('purelib'), 'falconweb.pth').write_text('$(CURDIR)\n')"

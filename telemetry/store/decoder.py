@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from telemetry.store import native
 from telemetry.store.format import (
     HOLES,
     MAX_VALUES,
@@ -39,8 +40,15 @@ def decode_all(readers: Sequence[ChunkReader]) -> tuple[Integers, Columns, list[
     room = len(readers) * readers[0].stored * max(reader.rows for reader in readers)
     if len(shapes) > 1 or room > MAX_VALUES:
         raise DamagedError("Some chunks have other columns than others, or too many values to read them together.")
+    # All columns of all chunks stand one after the other, the times of each chunk first.
+    blocks = [(*block, reader.rows) for reader in readers for block in reader.raw_blocks()]
     try:
-        return _decode_all(readers)
+        return _joined(
+            readers,
+            _plain_chunks(readers, blocks)
+            if native.library is None
+            else _native_chunks(native.library, readers, blocks),
+        )
     except (ValueError, IndexError) as error:
         raise DamagedError(f"Some chunks cannot be read: {error}.") from error
 
@@ -57,9 +65,37 @@ def decode_fields(reader: ChunkReader) -> tuple[Integers, list[tuple[Columns, Pl
     return times, found
 
 
-def _decode_all(readers: Sequence[ChunkReader]) -> tuple[Integers, Columns, list[Places]]:
-    # All columns of all chunks stand one after the other, the times of each chunk first.
-    blocks = [(*block, reader.rows) for reader in readers for block in reader.raw_blocks()]
+RawBlock = tuple[SmallIntegers, int, int]  # its bytes, how many columns and rows it has
+
+
+class _DecodedChunks(NamedTuple):
+    """The columns of several chunks: the times of all, and of the others, [chunks, columns], what they are."""
+
+    kinds: SmallIntegers
+    first: Values  # the first value of each
+    moves: NDArray[np.bool_]  # of others, all values are the first one
+    times: Integers
+    values: list[Values]  # of each chunk, those of the columns that move, [columns, rows]
+
+
+def _native_chunks(
+    library: native.NativeColumns, readers: Sequence[ChunkReader], blocks: Sequence[RawBlock]
+) -> _DecodedChunks:
+    chunks, of_times = len(readers), readers[0].kinds
+    raw, counts, rows = zip(*blocks, strict=True)
+    are_times = [number % (len(blocks) // chunks) == 0 for number in range(len(blocks))]
+    found = library.unpack(raw, counts, rows, are_times)
+    own = slice(of_times, None)
+    moves = found.moves.reshape(chunks, -1)[:, own]
+    lengths = [reader.rows for reader in readers]
+    counted = moves.sum(axis=1)
+    parts = np.split(found.values, np.cumsum(counted * lengths)[:-1])
+    values = [one.reshape(shape) for one, shape in zip(parts, zip(counted.tolist(), lengths, strict=True), strict=True)]
+    kinds, first = found.kinds.reshape(chunks, -1)[:, own], found.first.reshape(chunks, -1)[:, own]
+    return _DecodedChunks(kinds, first, moves, found.times, values)
+
+
+def _plain_chunks(readers: Sequence[ChunkReader], blocks: Sequence[RawBlock]) -> _DecodedChunks:
     heads = np.concatenate([raw[: 18 * count].reshape(18, count) for raw, count, _ in blocks], axis=1)
     kinds, packing = heads[0], heads[1]
     first, least = np.ascontiguousarray(heads[2:].T).view("<i8").T
@@ -111,7 +147,7 @@ def _decode_all(readers: Sequence[ChunkReader]) -> tuple[Integers, Columns, list
         which = ((block_of == number) & (packed & HOLES > 0)).nonzero()[0]
         gone = np.unpackbits(packed_bits, axis=1, count=rows, bitorder="little").view(bool)
         values[which, :rows] = np.where(gone, np.nan, values[which, :rows])
-    return _joined(readers, _DecodedColumns(kinds, least, moving, whole, values))
+    return _by_chunk(readers, _DecodedColumns(kinds, least, moving, whole, values))
 
 
 class _DecodedColumns(NamedTuple):
@@ -124,36 +160,52 @@ class _DecodedColumns(NamedTuple):
     values: Values
 
 
-def _joined(readers: Sequence[ChunkReader], decoded: _DecodedColumns) -> tuple[Integers, Columns, list[Places]]:
-    """Return the rows of chunks one after the other."""
+def _by_chunk(readers: Sequence[ChunkReader], decoded: _DecodedColumns) -> _DecodedChunks:
     kinds, least, moving, whole, values = decoded
-    rows = [reader.rows for reader in readers]
-    count = len(kinds) // len(readers)
-    of_times = readers[0].kinds
-    fixed = to_floats(kinds, least[:, None])[:, 0]
-    fixed[moving] = values[:, 0]
-    by_chunk = fixed.reshape(len(readers), count)
-    is_moving = (by_chunk.view(np.int64) != by_chunk[0].view(np.int64)).any(axis=0)
-    is_moving[moving % count] = True
-    is_moving[:of_times] = False
-    found = np.flatnonzero(is_moving)
-    place = np.cumsum(is_moving) - 1
-    table = np.repeat(by_chunk[:, found].T, rows, axis=1)
-    times = np.repeat(least.reshape(len(readers), count)[:, :of_times].T, rows, axis=1)
-    begin, cuts = 0, np.searchsorted(moving, np.arange(len(readers) + 1) * count).tolist()
-    for number, length in enumerate(rows):
+    chunks, of_times = len(readers), readers[0].kinds
+    count = len(kinds) // chunks
+    first = to_floats(kinds, least[:, None])[:, 0]
+    first[moving] = values[:, 0]
+    moves = np.zeros(len(kinds), bool)
+    moves[moving] = True
+    lengths = [reader.rows for reader in readers]
+    times = np.repeat(least.reshape(chunks, count)[:, :of_times].T, lengths, axis=1)
+    begin, cuts = 0, np.searchsorted(moving, np.arange(chunks + 1) * count).tolist()
+    parts = []
+    for number, length in enumerate(lengths):
         own = slice(cuts[number], cuts[number + 1])
         column = moving[own] - number * count
         clocks = int(np.searchsorted(column, of_times))
         times[column[:clocks], begin : begin + length] = whole[own][:clocks, :length]
-        table[place[column[clocks:]], begin : begin + length] = values[own][clocks:, :length]
+        parts.append(values[own][clocks:, :length])
+        begin += length
+    rest = slice(of_times, None)
+    return _DecodedChunks(
+        kinds.reshape(chunks, count)[:, rest],
+        first.reshape(chunks, count)[:, rest],
+        moves.reshape(chunks, count)[:, rest],
+        times,
+        parts,
+    )
+
+
+def _joined(readers: Sequence[ChunkReader], decoded: _DecodedChunks) -> tuple[Integers, Columns, list[Places]]:
+    """Return the rows of chunks one after the other."""
+    kinds, first, moves, times, values = decoded
+    is_moving = (first.view(np.int64) != first[0].view(np.int64)).any(axis=0) | moves.any(axis=0)
+    found = np.flatnonzero(is_moving)
+    place = np.cumsum(is_moving) - 1
+    rows = [reader.rows for reader in readers]
+    table = np.repeat(first[:, found].T, rows, axis=1)
+    begin = 0
+    for own, part, length in zip(moves, values, rows, strict=True):
+        table[place[own], begin : begin + length] = part
         begin += length
     is_missing = np.isnan(table[:, 0])
     is_missing[is_missing] = np.isnan(table[is_missing]).all(axis=1)
     if is_missing.any():
         found, table = found[~is_missing], table[~is_missing]
-    places = decimal_places(kinds).reshape(len(readers), count)[:, of_times:]
-    return times, Columns(begin, by_chunk[0, of_times:], found - of_times, table), list(places)
+    return times, Columns(begin, first[0], found, table), list(decimal_places(kinds))
 
 
 def decode_columns(

@@ -14,7 +14,16 @@ import zstandard
 from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
-from telemetry.store.followers import ChangingColumns, KnownPairs, find_followers
+from telemetry.store import native
+from telemetry.store.followers import (
+    MAX_UNEXPLAINED,
+    MIN_RANGE,
+    MIN_STEPS,
+    NO_PAIRS,
+    ChangingColumns,
+    KnownPairs,
+    find_followers,
+)
 from telemetry.store.format import (
     BITS,
     BLOCK,
@@ -32,10 +41,15 @@ from telemetry.store.format import (
     Values,
     predicted,
 )
+from telemetry.store.native import NativeColumns, PackLimits
 
 LEVEL = 1  # higher ones make chunks no smaller
 SCALES = 7  # decimal places that are tried: 0 to 6
 LIMITS = np.array([0, *((1 << 8 * width) - 1 for width in range(1, 8))], dtype=np.uint64)
+
+
+Buffer = bytes | memoryview
+PACK_LIMITS = PackLimits(SCALES, MIN_RANGE, MAX_UNEXPLAINED)
 
 
 class ChunkContent(NamedTuple):
@@ -76,23 +90,48 @@ def encode_all(contents: Sequence[ChunkContent]) -> list[bytes]:
 
 def _encode_alike(contents: Sequence[ChunkContent], width: int, fields: int) -> list[bytes]:
     kinds, rows = contents[0].times.shape
+    blocks: list[Sequence[Buffer]] = [()] * len(contents)
+    plain = []
+    for number, one in enumerate(contents):
+        if native.library is None or (fields == 1 and (one.known is None or not one.known.left)):
+            plain.append(number)  # what moves together is searched there
+        else:
+            blocks[number] = _native_blocks(native.library, one, width * fields)
+    for number, some in zip(plain, _plain_blocks([contents[number] for number in plain], width, fields), strict=True):
+        blocks[number] = some
+    found = []
+    for one, own in zip(contents, blocks, strict=True):
+        packed = [_compressor.compress(block) for block in own]
+        sizes = np.array([len(block) for block in packed], dtype="<u4").tobytes()
+        shape = SHAPE.pack(rows, len(one.columns.fixed) // fields, width, kinds, 0)
+        body = b"".join((shape, sizes, *packed))
+        found.append(HEADER.pack(MAGIC, VERSION, fields, crc32(body)) + body)
+    return found
+
+
+def _native_blocks(passes: NativeColumns, content: ChunkContent, width: int) -> list[memoryview]:
+    times, columns, known = content
+    pairs = NO_PAIRS if known is None or times.shape[1] <= MIN_STEPS else known.use()
+    blocks, told = passes.pack(times, columns, width, pairs, PACK_LIMITS)
+    if known is not None:
+        known.judge(told)
+    return blocks
+
+
+def _plain_blocks(contents: Sequence[ChunkContent], width: int, fields: int) -> list[list[bytes]]:
+    """Return the blocks of chunks, that of the times of each first."""
+    if not contents:
+        return []
     # All columns of all chunks stand one after the other, the times of each chunk first.
     ends: list[int] = [0]
     blocks_of = [0]
     for one in contents:
-        begin, end = ends[-1] + kinds, ends[-1] + kinds + len(one.columns.fixed)
+        begin, end = ends[-1] + len(one.times), ends[-1] + len(one.times) + len(one.columns.fixed)
         ends += [*range(begin, end, width * fields), end]
         blocks_of.append(len(ends) - 1)
     known = {ends[block]: one.known for one, block in zip(contents, blocks_of, strict=False)} if fields == 1 else {}
-    packed = list(_PackedColumns.of(_IntegerColumns.of(contents), ends, known).blocks(ends))
-    found = []
-    for one, (first, last) in zip(contents, pairwise(blocks_of), strict=True):
-        own = packed[first:last]
-        sizes = np.array([len(block) for block in own], dtype="<u4").tobytes()
-        shape = SHAPE.pack(rows, len(one.columns.fixed) // fields, width, kinds, 0)
-        body = b"".join((shape, sizes, *own))
-        found.append(HEADER.pack(MAGIC, VERSION, fields, crc32(body)) + body)
-    return found
+    made = list(_PackedColumns.of(_IntegerColumns.of(contents), ends, known).blocks(ends))
+    return [made[first:last] for first, last in pairwise(blocks_of)]
 
 
 @dataclass(frozen=True)
@@ -223,7 +262,7 @@ class _PackedColumns:
             own = slice(cuts_of_following[number - 1], cuts_of_following[number])
             if own.start < own.stop:
                 parts += [(self.others[own] - begin).astype("<u2"), self.factors[own].astype("<f8")]
-            yield _compressor.compress(b"".join(part.tobytes() for part in (*parts, *groups[number])))
+            yield b"".join(part.tobytes() for part in (*parts, *groups[number]))
 
 
 def _without_holes(

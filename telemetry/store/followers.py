@@ -16,6 +16,7 @@ Places = NDArray[np.intp]
 MIN_RANGE = 16  # of the differences of a column for which another is searched
 MIN_STEPS = 8
 MAX_UNEXPLAINED = 0.05  # of their variance; with more, what names the other column takes as much as it saves
+NO_PAIRS = np.empty((2, 0), np.intp)
 PAIRS_USED = 15  # chunks, then they are searched anew: that takes as long as all else
 
 
@@ -26,6 +27,16 @@ class KnownPairs:
         self.own: Places = NOTHING
         self.others: Places = NOTHING
         self.left = 0  # chunks for which they are used
+
+    def use(self) -> Places:
+        """Return them for the next chunk, [2, pairs]."""
+        self.left -= 1
+        return np.stack((self.own, self.others))
+
+    def judge(self, told: int) -> None:
+        """Note how many columns were told from their others: where few are, what moved together does so no more."""
+        if 2 * told < len(self.own):
+            self.left = 0
 
 
 class ChangingColumns(NamedTuple):
@@ -59,8 +70,7 @@ def find_followers(
     for begin, end in pairwise([*known, ends[-1]]):
         one = known[begin]
         if one is not None and one.left:
-            one.left -= 1
-            own, others = place[one.own + begin], place[one.others + begin]
+            own, others = place[one.use() + begin]
             are_fit = (own >= 0) & (others >= 0)
             pairs.append((own[are_fit], others[are_fit]))
             continue
@@ -78,8 +88,8 @@ def find_followers(
     held = (explained > 1 - MAX_UNEXPLAINED) & (largest[others] * np.abs(slopes) < EXACT_LIMIT)
     own, others, slopes = own[held], others[held], slopes[held]
     for one, count in zip(known.values(), np.diff(np.searchsorted(moving[own], [*known, ends[-1]])), strict=True):
-        if one is not None and 2 * count < len(one.own):
-            one.left = 0  # what moved together does so no more
+        if one is not None:
+            one.judge(int(count))
     return own, others, slopes
 
 
