@@ -11,7 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol, TypedDict
+from typing import Annotated, Any, Protocol, TypedDict, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 import numpy as np
@@ -51,6 +52,7 @@ DETAIL_LABELS = {
 }
 
 NO_VALUES = np.empty(0)
+Number = TypeVar("Number", bound=np.generic)
 NO_STEP = np.zeros(())  # compared with twice as quickly as a number
 CLOCK_STEP_SECONDS = 5.0  # a BMC clock that differs more from ours over an interval was set meanwhile
 # Reports older than the newest are dropped for this time; a BMC that sends only these has restarted its clock.
@@ -112,11 +114,12 @@ class SeriesCatalogue:
         self.entries = [_entry(one, owners) for one in series]
         _make_keys_unique(series, self.entries)
         _make_labels_unique(series, self.entries)
-        self._byte_counters = np.flatnonzero([one.quantity in BYTE_RATES for one in series])
+        byte_counters = np.flatnonzero([one.quantity in BYTE_RATES for one in series])
         errors = np.flatnonzero([one.quantity is Quantity.ERRORS for one in series])
-        self._counters = np.concatenate((self._byte_counters, errors))
-        self._factors = np.array([one.factor for one in series])
-        self._zeros = np.array([one.zero for one in series])
+        self._byte_counters = shared(byte_counters)
+        self._counters = shared(np.concatenate((byte_counters, errors)))
+        self._factors = shared(np.array([one.factor for one in series]))
+        self._zeros = shared(np.array([one.zero for one in series]))
         self._converts = bool((self._factors != 1.0).any() or self._zeros.any())
         self._before: Sample | None = None  # the newest sample that is no repeat
         self._counted_before = NO_VALUES  # its counters, NaN for negative ones
@@ -167,6 +170,14 @@ class SeriesCatalogue:
             return False
         moved = now.counted[self._counters] - before.counted[self._counters]
         return bool((moved < 0).any() and not (moved > 0).any())
+
+
+_shared: WeakValueDictionary[tuple[str, bytes], NDArray[Any]] = WeakValueDictionary()
+
+
+def shared(array: NDArray[Number]) -> NDArray[Number]:
+    """Return an array as these, the same for all who ask: chassis of one model share what stays in the cache."""
+    return _shared.setdefault((array.dtype.str, array.tobytes()), array)
 
 
 def _rates(now: Sample, before: Sample) -> Values | float:
