@@ -137,7 +137,8 @@ class Crawl:
     def pack(self) -> None:
         """Compress the resources until `unpack`: 30 KB instead of 1.4 MB, and no work for the garbage collector."""
         found = [(each.uri, each.kind, each.etag, each.body) for each in self.found.values()]
-        self._folded = zstandard.compress(msgspec.json.encode((found, list(self._known))), 1)
+        packed = zstandard.compress(msgspec.json.encode((found, list(self._known))), 1)
+        self._folded = bytes(memoryview(packed))  # its own memory is that of the worst case
         self.found, self._known = {}, set()
 
     def unpack(self) -> None:

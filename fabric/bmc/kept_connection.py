@@ -66,9 +66,8 @@ class KeptConnection:
                 if connection is None or is_old or connection.closed or not self._answers.goes_on:
                     connection = await self._connect(url, limit)
                 if connection.transport is not None and not connection.closed:
-                    waiter = self._answers.expect()
                     connection.transport.write(self._message(url, headers))
-                    answer = await waiter
+                    answer = await self._answers.answer()
                     self._answered_at = time.monotonic()
         finally:
             self._is_busy = False
@@ -147,10 +146,13 @@ class AnswerParser:
     def is_large(self) -> bool:
         return self._size > self._most
 
-    def expect(self) -> asyncio.Future[RawResponse | None]:
-        """Return the next answer; its result is None where there is none."""
+    async def answer(self) -> RawResponse | None:
+        """Return the next answer, None where there is none; it is kept no longer."""
         self._waiter = asyncio.get_running_loop().create_future()
-        return self._waiter
+        try:
+            return await self._waiter
+        finally:
+            self._waiter = None
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
         """Take bytes of the connection."""

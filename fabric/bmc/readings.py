@@ -141,9 +141,10 @@ class ReportPlan(ReadingPlan):
 
     def __init__(self, uri: str, properties: list[str], namer: SeriesFactory, *, size: int = 0) -> None:
         self._uri = uri
+        names = list(map(sys.intern, properties[:MAX_SERIES]))  # chassis of one model share them
         # Of a property that occurs several times the last value counts.
-        self._position = {name: index for index, name in enumerate(dict.fromkeys(properties[:MAX_SERIES]))}
-        self._expect(properties[:MAX_SERIES])
+        self._position = {name: index for index, name in enumerate(dict.fromkeys(names))}
+        self._expect(names)
         self._lacked = 0  # reports in a row that lack something
         self.period = max(1.0, math.ceil(size / REPORT_BYTES_PER_SECOND))
         self.limit = limit_sentence(len(properties))
