@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 MAX_ID_DIGITS = 18  # digits: a database refuses larger ids
 
@@ -12,9 +13,11 @@ def parse_id(text: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_ID_DIGITS else 0
 
 
+NATURAL_KEYS = 4096  # chassis of one model have the same URIs
 MAX_NATURAL_DIGITS = 30  # digits; Python refuses to parse thousands
 
 
+@lru_cache(NATURAL_KEYS)
 def natural_key(uri: str) -> tuple[tuple[int, str], ...]:
     """Return a key that sorts numbers inside text as numbers."""
     return tuple(

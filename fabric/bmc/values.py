@@ -119,6 +119,8 @@ def link(body: JsonObject, *path: str) -> str:
 def links(body: JsonObject, *path: str) -> tuple[str, ...]:
     """Return the targets of the references of the list (or the one reference) at a path, each once."""
     value = value_at(body, *path)
+    if not value:
+        return ()
     entries = value if isinstance(value, list) else [value]
     found = (link(entry) for entry in entries if isinstance(entry, dict))
     return tuple(dict.fromkeys(uri for uri in found if uri))

@@ -36,6 +36,7 @@ COUNT_SECONDS = 5.0  # interval of writes of counts alone; new states are writte
 SEEN_SECONDS = 30.0
 TIME_DEPENDENT_SECONDS = 20.0  # interval of verdicts that may change with time alone
 ALL_SECONDS = 120.0  # interval of all verdicts of a chassis
+BATCH_CHASSIS = 8  # of which all links are judged together
 BATCH_LINKS = 200  # of some chassis, stored or judged together: most of the cost are the statements
 SLICE_SECONDS = 0.5  # maximum time of judging before starting and stopping watches are served
 RETRY_SECONDS = 5.0
@@ -244,27 +245,37 @@ class LinkRecorder:
         """Judge due links, for SLICE_SECONDS at most; returns whether some are left."""
         until = time.monotonic() + SLICE_SECONDS
         watched = dict(self._watched)
-        for chassis in sorted(watched, key=lambda one: (one <= self._judged_last, one)):
-            if now < self._all_at.get(chassis, 0.0):
-                continue
-            # Before judging, so that a request during it is not lost.
-            self._all_at[chassis] = now + ALL_SECONDS
-            self._judged_last = chassis
-            try:
-                self._time_dependent[chassis] = services.links_judge(chassis_id=chassis)
-            except (OperationalError, InterfaceError):
-                self._all_at[chassis] = 0.0
-                raise
-            except Exception as error:  # noqa: BLE001 - logged there
-                self._postpone(chassis, error)
-            else:
-                self._time_dependent_at[chassis] = now + TIME_DEPENDENT_SECONDS
-                self._changed.pop(chassis, None)
-                self._postponed.discard(chassis)
-                self._record_judged(chassis, watched[chassis])
+        due = [chassis for chassis in watched if now >= self._all_at.get(chassis, 0.0)]
+        due.sort(key=lambda one: (one <= self._judged_last, one))
+        for begin in range(0, len(due), BATCH_CHASSIS):
+            self._judge_all(due[begin : begin + BATCH_CHASSIS], watched, now)
             if self._stopping or time.monotonic() > until:
                 return True
         return self._judge_changed(watched, now, until)
+
+    def _judge_all(self, batch: list[int], watched: Mapping[int, float], now: float) -> None:
+        """Judge all links of some chassis."""
+        # Before judging, so that a request during it is not lost.
+        self._all_at.update(dict.fromkeys(batch, now + ALL_SECONDS))
+        self._judged_last = batch[-1]
+        try:
+            found = services.links_judge(chassis_id__in=batch)
+        except (OperationalError, InterfaceError):
+            self._all_at.update(dict.fromkeys(batch, 0.0))
+            raise
+        except Exception as error:  # noqa: BLE001 - logged for the chassis that causes it
+            for chassis in batch:
+                if len(batch) == 1:
+                    self._postpone(chassis, error)
+                else:
+                    self._judge_all([chassis], watched, now)
+            return
+        for chassis in batch:
+            self._time_dependent[chassis] = found.get(chassis, frozenset())
+            self._time_dependent_at[chassis] = now + TIME_DEPENDENT_SECONDS
+            self._changed.pop(chassis, None)
+            self._postponed.discard(chassis)
+            self._record_judged(chassis, watched[chassis])
 
     def _postpone(self, chassis: int, error: Exception) -> None:
         """Skip a chassis whose links cannot be judged, until all of its links are due."""
@@ -315,7 +326,7 @@ class LinkRecorder:
             time_dependent = self._time_dependent.get(chassis, frozenset())
             if time_dependent <= due:
                 self._time_dependent_at[chassis] = now + TIME_DEPENDENT_SECONDS
-            self._time_dependent[chassis] = (time_dependent - due) | (found & due)
+            self._time_dependent[chassis] = (time_dependent - due) | found.get(chassis, frozenset())
             self._changed.pop(chassis, None)
 
 

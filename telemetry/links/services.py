@@ -131,22 +131,23 @@ def links_record_changes(pending: Mapping[int, PendingPortChanges]) -> None:
             transaction.on_commit(partial(publish_chassis_changed, chassis))
 
 
-def links_judge(*, now: datetime | None = None, **ports_filter: Any) -> frozenset[int]:
+def links_judge(*, now: datetime | None = None, **ports_filter: Any) -> dict[int, frozenset[int]]:
     """Judge the links of the ports that match a filter, in a fixed number of queries.
 
-    Returns those whose verdict may change with time alone. Every change of the verdict on all facts is an event, and
-    open pages are notified. Unchanged verdicts are not written.
+    Returns those whose verdict may change with time alone, by chassis, where there are some. Every change of the
+    verdict on all facts is an event, and open pages are notified. Unchanged verdicts are not written.
     """
     now = now or timezone.now()
     found = LinkCount.objects.filter(**{f"port__{name}": value for name, value in ports_filter.items()})
     counts = {one.port_id: one for one in found.order_by()}
     if not counts:
-        return frozenset()  # it has not been walked or read yet
+        return {}  # it has not been walked or read yet
     ports = {port.pk: port for port in ports_to_judge(Port.objects.filter(pk__in=counts))}
+    counts = {pk: count for pk, count in counts.items() if pk in ports}  # the chassis may just have been removed
     windows = recent_activity(counts, now=now)
     busy = ports_under_operation({port.chassis_id for port in ports.values()}, since=now - OPERATION_GRACE)
     verdicts = {(one.port_id, one.tenant_id): one for one in LinkVerdict.objects.filter(port__in=counts)}
-    time_dependent: set[int] = set()
+    time_dependent: dict[int, set[int]] = defaultdict(set)
     judged: list[JudgedLink] = []
     for pk, count in counts.items():
         port, seen = ports[pk], windows.get(pk, RecentActivity())
@@ -154,7 +155,7 @@ def links_judge(*, now: datetime | None = None, **ports_filter: Any) -> frozense
         verdict = judge_link(link_facts(port, count, seen, now=now, busy=pk in busy), now=now.timestamp())
         is_settling = count.status != LINK_UP and now - count.state_since < SETTLING
         if verdict.is_time_dependent or pk in busy or is_settling:
-            time_dependent.add(pk)
+            time_dependent[port.chassis_id].add(pk)
         judged.append(JudgedLink(port, count, verdict, verdicts.pop((pk, None), None)))
         tenancy = port_tenancy(port)
         if tenancy is None:
@@ -174,7 +175,7 @@ def links_judge(*, now: datetime | None = None, **ports_filter: Any) -> frozense
         LinkVerdict.objects.filter(pk__in=outdated).delete()
     for chassis in sorted(verdicts_save(judged, now=now)):
         transaction.on_commit(partial(publish_chassis_changed, chassis))
-    return frozenset(time_dependent)
+    return {chassis: frozenset(ports) for chassis, ports in time_dependent.items()}
 
 
 def tenant_baselines_record() -> None:

@@ -95,6 +95,11 @@ class Played:
         )  # fmt: skip
 
 
+def ports_of(found: dict[int, frozenset[int]]) -> frozenset[int]:
+    """Return all ports of what is found by chassis."""
+    return frozenset().union(*found.values())
+
+
 def rows() -> list[dict[str, Any]]:
     """Return all that is kept of verdicts, but for when it was judged."""
     fields = [one.attname for one in LinkVerdict._meta.concrete_fields if one.attname not in {"judged_at", "since"}]
@@ -106,13 +111,13 @@ def test_what_is_new_and_what_time_may_change_is_all_that_has_to_be_judged(ports
     played = Played(ports, seed)
     played.step(every=True)
     chassis = sorted({port.chassis_id for port in ports})
-    restless = frozenset().union(*(links_judge(chassis_id=one, now=played.now) for one in chassis))
+    restless = ports_of(links_judge(chassis_id__in=chassis, now=played.now))
     levels, calm = set(), set()
     for _ in range(25):
         wanted = restless | played.step()
-        restless = (restless - wanted) | links_judge(pk__in=wanted, now=played.now)
+        restless = (restless - wanted) | ports_of(links_judge(pk__in=wanted, now=played.now))
         found = rows()
-        everything = frozenset().union(*(links_judge(chassis_id=one, now=played.now) for one in chassis))
+        everything = ports_of(links_judge(chassis_id__in=chassis, now=played.now))
         assert found == rows()
         assert everything == restless
         levels |= {one["level"] for one in found}
