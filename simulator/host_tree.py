@@ -70,7 +70,7 @@ class HostTree:
         self.name = name
         self.pci = folder / "sys/bus/pci"
         self.devices = self.pci / "devices"
-        self._devices = str(self.devices)
+        self._removals: dict[str, ControlFile] = {}  # by the addresses of devices
         self._iommu = host.iommu
         self._window = host.pci_window_gib * 2**30
         self._make(host)
@@ -126,10 +126,11 @@ class HostTree:
 
     def removal_requested(self, address: str) -> bool | None:
         """Return whether a device's removal was requested; None where the host has no entry for it."""
-        try:
-            return os.stat(f"{self._devices}/{address}/remove").st_size > 0  # noqa: PTH116 - ten times a second for each
-        except FileNotFoundError:
-            return None
+        file = self._removals.get(address)
+        if file is None:
+            file = self._removals[address] = ControlFile(self.devices / address / "remove")
+        size = file.size()
+        return None if size is None else size > 0
 
     def plug(self, card: PciCard, lanes: int, generation: str) -> None:
         """Show a device, atomically and bound to its driver."""
@@ -164,6 +165,7 @@ class HostTree:
     def unplug(self, card: PciCard) -> None:
         """Remove a device's entry, atomically."""
         self.unbind(card)
+        self._removals.pop(card.address, None)
         gone = self.pci / f".gone-{card.address}"
         shutil.rmtree(gone, ignore_errors=True)
         (self.devices / card.address).rename(gone)
@@ -209,7 +211,7 @@ class HostTree:
 
     def bound(self, card: PciCard) -> bool:
         """Return whether a device is bound to its driver."""
-        return (self.devices / card.address / "driver").is_symlink()
+        return os.path.islink(f"{self.devices}/{card.address}/driver")  # noqa: PTH114 - several times a second for each
 
     def set_link(self, card: PciCard, lanes: int, generation: str) -> None:
         """Show the trained width and speed of a device's link."""
@@ -267,16 +269,16 @@ class HostTree:
             replace_file(file, "\n".join(lines) + "\n")
 
 
-def replace_file(file: Path, content: str | bytes) -> None:
+def replace_file(file: Path | str, content: str | bytes) -> None:
     """Replace a file atomically; one that hangs keeps hanging and has the content after that."""
     folder, name = os.path.split(file)
     new = f"{folder}/.{name}.{os.getpid()}"
     with open(new, "wb", buffering=0) as writing:  # noqa: PTH123 - some thirty files a second
         writing.write(content.encode() if isinstance(content, str) else content)
-    os.replace(new, _hung_path(file) if _mode(file) == stat.S_IFIFO else file)  # noqa: PTH105
+    os.replace(new, _hung_path(Path(file)) if _mode(file) == stat.S_IFIFO else file)  # noqa: PTH105
 
 
-def _mode(file: Path) -> int | None:
+def _mode(file: Path | str) -> int | None:
     """Return the type of a file, None where it does not exist."""
     try:
         return stat.S_IFMT(os.stat(file).st_mode)  # noqa: PTH116
@@ -294,24 +296,53 @@ def set_hanging(file: Path, *, hanging: bool) -> None:
         os.mkfifo(file)
 
 
+class ControlFile:
+    """A file that others write to. It is kept open, so that many can be looked at ten times a second."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = str(file)
+        self._descriptor = -1
+
+    def size(self) -> int | None:
+        """Return its size in bytes, None where there is no such file."""
+        for _attempt in range(2):
+            if self._descriptor < 0:
+                try:
+                    self._descriptor = os.open(self._file, os.O_RDONLY | os.O_NONBLOCK)  # it may be a pipe that hangs
+                except FileNotFoundError:
+                    return None
+            found = os.fstat(self._descriptor)
+            if found.st_nlink:
+                return found.st_size
+            self.close()  # it was removed; there may be another
+        return None
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Return these bytes of it, once its size is known."""
+        return os.pread(self._descriptor, end - begin, begin)
+
+    def close(self) -> None:
+        """Close it until it is looked at again."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    __del__ = close
+
+
 class FileTail:
     """Reads the lines appended to a control file, each once."""
 
     def __init__(self, file: Path) -> None:
-        self._file = str(file)
-        self._at = file.stat().st_size
+        self._file = ControlFile(file)
+        self._at = self._file.size() or 0
 
     def lines(self) -> list[str]:
         """Return the new complete lines."""
-        try:
-            found = os.stat(self._file)  # noqa: PTH116 - ten times a second for each control file
-            if not stat.S_ISREG(found.st_mode) or found.st_size <= self._at:
-                return []
-            with open(self._file, "rb") as file:  # noqa: PTH123
-                file.seek(self._at)
-                data = file.read()
-        except FileNotFoundError:
+        size = self._file.size() or 0
+        if size <= self._at:
             return []
+        data = self._file.read(self._at, size)
         complete = data[: data.rfind(b"\n") + 1]
         self._at += len(complete)
         return complete.decode(errors="replace").split()

@@ -10,6 +10,7 @@ import fcntl
 import re
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from simulator.host_state import DeviceProcess, HostError, HostState, MountRequest, ProcessRequest, VisibleDevice
@@ -46,23 +47,25 @@ class HostSimulation:
             self._domain, self._place = OWN_DOMAINS + index, 0
         first = FIRST_BUS + BUSES * self._place
         self._buses = range(first, first + max(BUSES, len(slots)))
-        self._bus_of = {slot.endpoint: bus for slot, bus in zip(slots, self._buses, strict=False)}
+        self._addresses = {
+            slot.endpoint: f"{self._domain:04x}:{bus:02x}:00.0" for slot, bus in zip(slots, self._buses, strict=False)
+        }
         self._next_pid = PIDS * (index + 1)
         self._checked = self._loaded = self._measured = float("-inf")
         self._hidden: set[str] = set()
         self._remove_hangs: set[str] = set()
         try:
             self._remove_earlier_start()
-            for name in state.cabled_hosts():
+            for name, attached in sorted(self._attached().items()):
                 host = self._host(name)
-                for slot in self._attached(name):
+                for slot in attached.values():
                     self._plug_slot(host, slot)
         except OSError as error:
             raise HostError(f"the hosts cannot be simulated in {folder}: {error}") from error
 
     def address(self, slot: SimulatedSlot) -> str:
         """Return the PCI address of a slot on whichever host it is attached to."""
-        return f"{self._domain:04x}:{self._bus_of[slot.endpoint]:02x}:00.0"
+        return self._addresses[slot.endpoint]
 
     def truth(self) -> dict[str, dict[str, str]]:
         """Return the addresses that each host shows, by the endpoint of the slot."""
@@ -80,18 +83,21 @@ class HostSimulation:
         if now - self._checked < PERIOD_SECONDS and not at_once:
             return
         self._checked = now
-        for name in self._state.cabled_hosts():
+        reached = self._attached()
+        for name in sorted(reached.keys() - self._hosts.keys()):
             self._host(name)
+        is_load_due = now - self._loaded >= LOADS_SECONDS
         for name, host in self._hosts.items():
-            attached = {self.address(slot): slot for slot in self._attached(name)}
+            attached = reached.get(name, {})
             self._end_processes(host, now)
             self._apply_driver_files(host)
             self._apply_bus_files(host, attached)
-            self._adopt_own_cards(name, host)
+            if host.lock is None and (is_load_due or at_once):
+                self._adopt_own_cards(name, host)
             self._follow_links(host, attached)
-        if now - self._loaded >= LOADS_SECONDS:
+        if is_load_due:
             self._loaded = now
-            self._follow_loads()
+            self._follow_loads(reached)
         if now - self._measured >= READINGS_SECONDS:
             self._measured = now
             self._measure()
@@ -233,23 +239,27 @@ class HostSimulation:
         if host.tree.name in self._remove_hangs:
             set_hanging(host.tree.devices / address / "remove", hanging=True)
 
-    def _attached(self, name: str) -> list[SimulatedSlot]:
-        return [
-            slot
-            for port in self._state.host_ports()
-            if port.host == name and port.link.status == "LinkUp"
-            for slot in (self._state.drawers[port.drawer].slots[number] for number in port.slots)
-            if slot.present is not None and slot.link.status == "LinkUp"
-        ]
+    def _attached(self) -> dict[str, dict[str, SimulatedSlot]]:
+        """Return the slots that each cabled host reaches over links that are up, by their addresses there."""
+        found: dict[str, dict[str, SimulatedSlot]] = {}
+        for drawer in self._state.drawers.values():
+            for port in drawer.host_ports.values():
+                if port.host is None:
+                    continue
+                slots = found.setdefault(port.host, {})
+                for slot in (drawer.slots[number] for number in port.slots if port.link.status == "LinkUp"):
+                    if slot.present is not None and slot.link.status == "LinkUp":
+                        slots[self.address(slot)] = slot
+        return found
 
-    def _follow_loads(self) -> None:
+    def _follow_loads(self, reached: Mapping[str, Mapping[str, SimulatedSlot]]) -> None:
         """Apply the loads of runs to the devices of each host; unused devices idle while others have a load."""
         for name, host in self._hosts.items():
             host.loads.advance([shown.card for shown in host.shown.values()])
-            for slot in self._attached(name):
+            used = {shown.endpoint for shown in host.shown.values() if shown.answers}
+            for address, slot in reached.get(name, {}).items():
                 if slot.device is not None:
-                    used = slot.endpoint in {shown.endpoint for shown in host.shown.values() if shown.answers}
-                    slot.device.requested = host.loads.of(self.address(slot)) if used else None
+                    slot.device.requested = host.loads.of(address) if slot.endpoint in used else None
                     slot.device.unused = bool(host.loads.now)
         for slot in self._state.all_slots():
             if slot.device is not None and slot.attached_to is None:
@@ -259,7 +269,7 @@ class HostSimulation:
         """Write the meters of the hosts."""
         slots = {self.address(slot): slot for slot in self._state.all_slots()}
         for host in self._hosts.values():
-            replace_file(host.tree.folder / "speed", f"{self._clock.speed:g}\n")
+            replace_file(f"{host.tree.folder}/speed", f"{self._clock.speed:g}\n")
             if host.lock is not None:
                 host.meters.measure_host(self._clock.now(), list(host.loads.now.values()))
             for address, shown in host.shown.items():
@@ -268,8 +278,6 @@ class HostSimulation:
 
     def _adopt_own_cards(self, name: str, host: HostState) -> None:
         """Simulate the host's own devices, unless another chassis does."""
-        if host.lock is not None:
-            return
         lock = (host.tree.folder / ".local").open("w")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
