@@ -14,12 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from simulator.host_state import DeviceProcess, HostError, HostState, MountRequest, ProcessRequest, VisibleDevice
-from simulator.host_tree import USERS, PciCard, own_cards, replace_file, set_hanging
+from simulator.host_tree import USERS, FileTail, PciCard, own_cards, replace_file, set_hanging
 from simulator.lab import DeviceModelKind, HostLab, Lab
 from simulator.physics import Clock
 from simulator.state import ChassisState, SimulatedSlot
 
 PERIOD_SECONDS = 0.05
+# While nothing was written to a host or its chassis for some seconds: looking takes most of what a simulator takes.
+REST_PERIOD_SECONDS, REST_AFTER_SECONDS = 0.4, 5.0
 LOADS_SECONDS = 0.25
 READINGS_SECONDS = 1.0
 # Buses of the slots: 16 per chassis from 0x40 on, then the next PCI domain; where 16 are too few, a domain of its own.
@@ -52,6 +54,7 @@ class HostSimulation:
         }
         self._next_pid = PIDS * (index + 1)
         self._checked = self._loaded = self._measured = float("-inf")
+        self._moved = time.monotonic()  # when something was written
         self._hidden: set[str] = set()
         self._remove_hangs: set[str] = set()
         try:
@@ -77,12 +80,15 @@ class HostSimulation:
     def advance(self, *, at_once: bool = False) -> None:
         """Advance the hosts to the present: process writes to control files, and changes of the chassis.
 
-        They are checked every PERIOD_SECONDS, or `at_once`.
+        They are checked every PERIOD_SECONDS, REST_PERIOD_SECONDS at rest, or `at_once`.
         """
         now = time.monotonic()
-        if now - self._checked < PERIOD_SECONDS and not at_once:
+        is_at_rest = now - self._moved > REST_AFTER_SECONDS
+        if now - self._checked < (REST_PERIOD_SECONDS if is_at_rest else PERIOD_SECONDS) and not at_once:
             return
         self._checked = now
+        if at_once:
+            self.expect_writes()
         reached = self._attached()
         for name in sorted(reached.keys() - self._hosts.keys()):
             self._host(name)
@@ -98,9 +104,15 @@ class HostSimulation:
         if is_load_due:
             self._loaded = now
             self._follow_loads(reached)
+            if any(host.loads.now for host in self._hosts.values()):
+                self.expect_writes()
         if now - self._measured >= READINGS_SECONDS:
             self._measured = now
             self._measure()
+
+    def expect_writes(self) -> None:
+        """Look at the hosts often for some seconds: something was written."""
+        self._moved = time.monotonic()
 
     def end(self) -> None:
         """Leave the hosts' own devices to other processes."""
@@ -172,15 +184,20 @@ class HostSimulation:
         """Make scans of the bus miss a device, or find it again."""
         (self._hidden.add if active else self._hidden.discard)(endpoint)
 
+    def _lines(self, tail: FileTail) -> list[str]:
+        if lines := tail.lines():
+            self.expect_writes()
+        return lines
+
     def _apply_driver_files(self, host: HostState) -> None:
         for tail in host.unbind:
-            host.unbinding.update(address for address in tail.lines() if address in host.shown)
+            host.unbinding.update(address for address in self._lines(tail) if address in host.shown)
         for address in list(host.unbinding):
             if address not in host.shown or self._release_device(host, address):
                 host.unbinding.discard(address)
                 if address in host.shown:
                     host.tree.unbind(host.shown[address].card)
-        for address in host.probe.lines():
+        for address in self._lines(host.probe):
             if address in host.shown and host.shown[address].answers:
                 host.tree.bind(host.shown[address].card)
 
@@ -190,9 +207,10 @@ class HostSimulation:
             if requested is None:
                 del host.shown[address]
             elif requested and self._release_device(host, address):
+                self.expect_writes()
                 del host.shown[address]
                 host.tree.unplug(shown.card)
-        if host.rescan.lines() or self._hotplug:
+        if self._lines(host.rescan) or self._hotplug:
             for address, slot in attached.items():
                 if address not in host.shown and slot.endpoint not in self._hidden:
                     self._plug_slot(host, slot)

@@ -230,6 +230,8 @@ class Exchange:
     async def _write(self, node: ResourceNode, write: WriteMethod) -> web.Response:
         if write.privileges and (self._account is None or not self._account.may(*write.privileges)):
             raise forbidden()
+        if self._falcon.hosts is not None:
+            self._falcon.hosts.expect_writes()
         body, upload = await self._upload() if write.is_upload else (await self._body(), None)
         self._check_match(node)
         reply = await write.handler(AuthenticatedRequest(self._account, body, self._request.remote or "", upload))
