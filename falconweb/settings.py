@@ -285,7 +285,6 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # Periods in seconds. Their messages do not expire: that would be at a time of day, by two clocks.
 CELERY_BEAT_SCHEDULE = {
-    "keep polling": {"task": "telemetry.keep_polling", "schedule": 2.0},
     "forget": {"task": "accounts.forget", "schedule": 3600.0},
     "verify the audit log": {"task": "accounts.verify_audit", "schedule": 86400.0},
     "summarise refusals": {"task": "accounts.summarise_refusals", "schedule": 300.0},

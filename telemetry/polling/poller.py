@@ -40,6 +40,7 @@ GATHER_SECONDS = 0.25  # the same while workers that start together wait for eac
 # Chassis are released to a new worker a few at a time: each first stores its last readings.
 MAX_HANDOVERS = 20
 STOP_SECONDS = 3.0
+RESTART_SECONDS = 2.0  # after a failure of the loop
 CANCEL_SECONDS = 5.0  # interval of cancelling a poller that has not ended yet
 SWITCH_SECONDS = 0.0005
 # Chassis of one worker are polled one after the other rather than all at the full second: at this distance, s, and all
@@ -58,14 +59,26 @@ _ended = threading.Event()
 ChassisKey = tuple[int, str]
 
 
-def ensure_polling() -> None:
-    """Start this worker's loop, unless it runs already."""
-    global _thread, _poller  # noqa: PLW0603 - one loop a process is the point
+def start_polling() -> None:
+    """Start this worker's loop, unless it runs already; where it fails, it begins again."""
+    global _thread  # noqa: PLW0603 - one loop a process is the point
     with _lock:
         if not _ended.is_set() and (_thread is None or not _thread.is_alive()):
-            _poller = poller = Poller()
-            _thread = threading.Thread(target=lambda: run_poller(poller), name="polling", daemon=True)
+            _thread = threading.Thread(target=_poll, name="polling", daemon=True)
             _thread.start()
+
+
+def _poll() -> None:
+    global _poller  # noqa: PLW0603
+    while not _ended.is_set():
+        try:
+            with _lock:
+                _poller = poller = Poller()
+            if not _ended.is_set():
+                run_poller(poller)
+        except Exception:
+            logger.exception("polling ended, and begins again")
+        _ended.wait(RESTART_SECONDS)
 
 
 def stop_polling() -> None:

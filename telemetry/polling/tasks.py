@@ -12,11 +12,6 @@ from telemetry.live import services
 from telemetry.polling import poller
 
 
-@shared_task(name="telemetry.keep_polling")
-def ensure_polling() -> None:
-    poller.ensure_polling()
-
-
 @shared_task(name="telemetry.note_activity")
 def note_activity() -> None:
     services.record_device_activity()
@@ -24,8 +19,8 @@ def note_activity() -> None:
 
 @worker_ready.connect
 def start_polling(**kwargs: Any) -> None:
-    """Start polling immediately, without waiting for the scheduler."""
-    poller.ensure_polling()
+    """Start polling, which goes on until the worker shuts down."""
+    poller.start_polling()
     ensure_publishing("worker")
 
 
