@@ -22,13 +22,13 @@ export function decode(buffer, before) {
     return frame;
   }
   if (kind !== DELTA || !before || before.length !== count) return null;
-  frame.values = before.slice();
-  let next = HEADER + Math.ceil(count / 8);
-  for (let i = 0; i < count; i++) {
-    if (view.getUint8(HEADER + (i >> 3)) & (1 << (i & 7))) {
-      frame.values[i] = view.getFloat64(next, true);
-      next += 8;
-    }
+  const values = before.slice();
+  const begin = HEADER + Math.ceil(count / 8);
+  const isChanged = new Uint8Array(buffer, HEADER, begin - HEADER);
+  const changed = new Float64Array(buffer.slice(begin)); // all browsers are on machines with this order of bytes
+  for (let i = 0, next = 0; i < count; i++) {
+    if (isChanged[i >> 3] & (1 << (i & 7))) values[i] = changed[next++];
   }
+  frame.values = values;
   return frame;
 }

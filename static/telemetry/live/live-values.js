@@ -77,6 +77,7 @@ function readingView(text, section) {
   const device = `device/${text.dataset.reading}`;
   const [loadKey, heatKey] = [`${device}/utilisation_percent`, `${device}/temperature_celsius`];
   const meter = section.querySelector(`[data-meter="${text.dataset.reading}"]`);
+  const begin = Number(meter?.getAttribute("x1"));
   return (frame) => {
     const load = frame.value(loadKey);
     const heat = frame.value(heatKey);
@@ -89,7 +90,7 @@ function readingView(text, section) {
     setText(text, words.filter(Boolean).join(hot ? ` ${SIGNS[hot.severity]} ` : " · "));
     setLevel(text, hot);
     const width = load > 0 ? Math.round((Math.min(load, 100) / 100) * METER_WIDTH) : 0;
-    if (meter) setAttribute(meter, "width", String(width));
+    if (meter) setAttribute(meter, "x2", String(begin + width));
   };
 }
 
@@ -191,17 +192,15 @@ function showFreshness() {
   const address = icons?.[severity];
   if (address && icon.getAttribute("href") !== address) icon.setAttribute("href", address);
   for (const { chassis, state, age, period } of all) {
-    for (const section of sectionsOf(chassis)) {
-      const isOld = isOutdated(state);
+    const isOld = isOutdated(state);
+    for (const { section, lastSeen, pace, buttons } of marksOf(chassis)) {
       if (isOld && !section.classList.contains("stale")) {
         for (const node of section.querySelectorAll("[data-link]")) labelLoad(node, NaN);
       }
       section.classList.toggle("stale", isOld);
-      const lastSeen = section.querySelector("[data-last-seen]");
       if (lastSeen) setText(lastSeen, isOld ? _("▲ Last seen {time}", { time: formatAge(age) }) : "");
-      const pace = section.querySelector("[data-pace]");
       if (pace) setText(pace, paceWords(period));
-      for (const button of section.querySelectorAll("[data-needs-live]")) {
+      for (const button of buttons) {
         const reason = whyNotCompose(chassis);
         button.disabled = reason !== "";
         const place = button.form?.querySelector("[data-reason]");
@@ -210,6 +209,17 @@ function showFreshness() {
     }
   }
 }
+
+/** What tells in each section of a chassis how fresh it is. */
+const marksOf = (chassis) =>
+  lookedUp(`freshness ${chassis}`, () =>
+    sectionsOf(chassis).map((section) => ({
+      section,
+      lastSeen: section.querySelector("[data-last-seen]"),
+      pace: section.querySelector("[data-pace]"),
+      buttons: [...section.querySelectorAll("[data-needs-live]")],
+    })),
+  );
 
 /** How often a chassis is read, where that is not each second: see fabric.bmc.readings. */
 function paceWords(period) {

@@ -41,7 +41,7 @@ export function newestFrame(chassis) {
 }
 
 function frameOf(chassis, { at, series, places, values }) {
-  return { chassis, at, series, values, value: (key) => (places.has(key) ? values[places.get(key)] : NaN) };
+  return { chassis, at, series, values, value: (key) => values[places.get(key)] ?? NaN };
 }
 
 function connect() {
