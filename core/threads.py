@@ -41,23 +41,18 @@ async def run_in_thread(work: Callable[..., Any], *arguments: Any, **more: Any) 
     return await run_in_pool(work, *arguments, **more)
 
 
-async def begin_in_thread(work: Callable[..., Any], *arguments: Any, **more: Any) -> None:
-    """Begin database work that nobody waits for, behind what the thread of `in_thread_of` does; its error is logged.
+def unwaited(work: Callable[[], object]) -> Callable[[], None]:
+    """Return database work that nobody waits for, in the present context: its error is logged."""
+    context = copy_context()
 
-    Without such a thread it is waited for.
-    """
-
-    def done_there() -> None:
+    def done() -> None:
         try:
             _close_unusable_connections()
-            work(*arguments, **more)
+            context.run(work)
         except Exception:
             logger.exception("work that nobody waits for")
 
-    if (own := _own.get()) is not None:
-        asyncio.get_running_loop().run_in_executor(own, copy_context().run, done_there)
-    else:
-        await run_in_pool(done_there)
+    return done
 
 
 async def run_in_pool(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:

@@ -39,6 +39,7 @@ def run_operation(operation_id: str) -> None:
             is_same_plan = waiting is not None and waiting.plan_id == ended.plan_id  # which goes on with it
             if not is_same_plan and (plan_id := plan_without_steps(ended)) is not None:
                 if lane is not None:
+                    lane.catch_up()
                     lane.end_session()  # reading the hardware for a rollback may take long
                 plan_advance(plan_id)
                 waiting = next_operation(ended)

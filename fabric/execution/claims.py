@@ -24,7 +24,7 @@ from core.database import DATABASE_UNAVAILABLE, CompiledQuery, find_row, lock_ro
 from core.errors import FalconWebError
 from core.failpoints import failpoint
 from core.language import gettext_noop
-from core.threads import begin_in_thread, run_in_pool, run_in_thread
+from core.threads import run_in_pool, run_in_thread
 from fabric.bmc.client import retry_while_unreachable
 from fabric.bmc.dialects import HeldZone
 from fabric.bmc.errors import BmcError
@@ -246,7 +246,7 @@ class OperationClaim:
         return True
 
     async def end(self, state: Operation.State, error: str) -> None:
-        """Write and publish the end of the operation; cancels the running task where the claim is lost."""
+        """Write the end of the operation, which `announce_end` announces; cancels the running task where it is lost."""
         self.stop_announcing()
         if self._begin_announced is not None:
             await self._begin_announced
@@ -257,7 +257,6 @@ class OperationClaim:
         if not await run_in_thread(self._end_here, values):
             self.lost = True
             raise asyncio.CancelledError
-        await begin_in_thread(self._announce_end)
 
     def at_end(self, work: Callable[[], None] | None) -> None:
         """Have database work done right before the end is written, in the same trip; it must not fail by itself.
@@ -276,7 +275,8 @@ class OperationClaim:
         failpoint("operation.ended")
         return True
 
-    def _announce_end(self) -> None:
+    def announce_end(self) -> None:
+        """Announce the end that this worker has written."""
         operation_changed.send(Operation, operation=self.operation)
         failpoint("operation.announced")
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from django.db import close_old_connections, connections
 
-from core.threads import in_thread_of, run_in_thread
+from core.threads import in_thread_of, run_in_pool, run_in_thread, unwaited
 from fabric.bmc.addresses import BmcAddress
 from fabric.bmc.client import REQUEST_SECONDS, BmcClient
 from fabric.execution.claims import OperationClaim
@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 IDLE_SECONDS = 30.0  # a person who attaches one device after the other asks again within
 MOST_KEPT = 8  # each has a connection to the database, of which a server allows some hundred to all processes
 CLOSE_SECONDS = 1.0  # that the end of a process waits for BMCs, beside all else that it ends
+PUT_OFF_SECONDS = 0.05  # by when an operation waits for its first write, of a BMC that answers fast
 STORED_SETTLE_STEP = 0.01  # s; pages show tenths
 
 
@@ -42,6 +43,8 @@ class OperationLane:
         # Its address, and its password as it is stored, which a client compares before it signs in.
         self._made_for: tuple[BmcAddress, str] | None = None
         self._thread = ThreadPoolExecutor(1, "database")
+        self._is_in_use = False
+        self._put_off: Callable[[], None] | None = None
         self._runner = asyncio.Runner()
 
     @property
@@ -53,14 +56,36 @@ class OperationLane:
     def in_use(self) -> Iterator[None]:
         """Do the work of the enclosed block with its thread."""
         with in_thread_of(self._thread):
+            self._is_in_use = True
             try:
                 yield
             finally:
+                self._is_in_use = False
+                self.catch_up()
                 close_old_connections()
 
     def run(self, work: Callable[[], Any]) -> None:
         """Run a coroutine function in the loop, in a task of its own context, as that of the caller is."""
+        if self._put_off is not None:
+            self._runner.get_loop().call_later(PUT_OFF_SECONDS, self.catch_up)
         self._runner.run(work(), context=copy_context())
+
+    async def put_off(self, work: Callable[[], object]) -> None:
+        """Have database work done that nobody waits for, in PUT_OFF_SECONDS of the next operation or at `catch_up`.
+
+        The thread is free for what the next operation waits for until then. A lane that is not in use waits for it.
+        """
+        self.catch_up()
+        if self._is_in_use:
+            self._put_off = unwaited(work)
+        else:
+            await run_in_pool(unwaited(work))
+
+    def catch_up(self) -> None:
+        """Begin what was put off."""
+        work, self._put_off = self._put_off, None
+        if work is not None:
+            self._thread.submit(work)
 
     def rest(self) -> None:
         """Hold nothing that others wait for."""

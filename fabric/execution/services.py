@@ -150,6 +150,7 @@ class _OperationRun:
             error = redact_address(error, self.operation.chassis)
             self.claim.close_steps(await self._read_back_after_failure())
         await self.claim.end(state, error)
+        await self.lane.put_off(self.claim.announce_end)
 
     async def _read_back_after_failure(self) -> str:
         """Read the hardware into the database after a failure and return the result as a sentence.
