@@ -11,6 +11,7 @@ import json
 import selectors
 import threading
 import time
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -86,20 +87,24 @@ class Policy(asyncio.DefaultEventLoopPolicy):
         return asyncio.SelectorEventLoop(Selector())
 
 
-original_send = Transport.send
+Send = Callable[..., Coroutine[Any, Any, RawResponse]]
 
 
-async def counted_send(self: Transport, *arguments: Any, **more: Any) -> RawResponse:
-    """Send a request, counted as in flight meanwhile."""
-    task = current_task.task
-    if task is None:
-        return await original_send(self, *arguments, **more)
-    task.requests += 1
-    task.in_flight += 1
-    try:
-        return await original_send(self, *arguments, **more)
-    finally:
-        task.in_flight -= 1
+def counted(send: Send) -> Send:
+    """Return a method that sends a request, counted as in flight meanwhile."""
+
+    async def counted_send(self: Transport, *arguments: Any, **more: Any) -> RawResponse:
+        task = current_task.task
+        if task is None:
+            return await send(self, *arguments, **more)
+        task.requests += 1
+        task.in_flight += 1
+        try:
+            return await send(self, *arguments, **more)
+        finally:
+            task.in_flight -= 1
+
+    return counted_send
 
 
 def begin_task(args: Any = (), **_: Any) -> None:
@@ -116,6 +121,7 @@ def end_task(**_: Any) -> None:
 
 
 asyncio.set_event_loop_policy(Policy())
-Transport.send = counted_send  # type: ignore[method-assign]
+Transport.send = counted(Transport.send)  # type: ignore[method-assign]
+Transport.send_again = counted(Transport.send_again)  # type: ignore[method-assign]
 task_prerun.connect(begin_task, weak=False)
 task_postrun.connect(end_task, weak=False)

@@ -53,9 +53,9 @@ async def read_zones(bmc: BmcClient, zone_uris: Iterable[str], dialect: Dialect)
     return await dialect_of(dialect).read_many(bmc, sorted({normalize_uri(uri) for uri in zone_uris}))
 
 
-async def read_link(bmc: BmcClient, port_uri: str) -> PortLink:
+async def read_link(bmc: BmcClient, port_uri: str, *, is_repeated: bool = False) -> PortLink:
     """Return the present link of a port; speeds in Gb/s, widths in lanes. Raises BmcError."""
-    return port_link(port_uri, (await bmc.get(port_uri)).body)
+    return port_link(port_uri, (await bmc.get(port_uri, is_repeated=is_repeated)).body)
 
 
 def port_link(port_uri: str, body: JsonObject) -> PortLink:

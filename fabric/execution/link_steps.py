@@ -25,7 +25,7 @@ ABSENT_STATES = frozenset({"Absent", "Disabled", "UnavailableOffline"})
 # Between two reads of a training link as long as the read took, so that a slow BMC is asked for at most half of its
 # time, or, up to the first of these bounds, as long as was waited: a short training is noticed early. On average half
 # of the pause is the delay of the result.
-MIN_LINK_PAUSE, MAX_LINK_PAUSE = 0.02, 0.1
+MIN_LINK_PAUSE, MAX_LINK_PAUSE = 0.01, 0.1
 
 
 class LinkDegradedError(OperationFailedError):
@@ -43,9 +43,11 @@ async def wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) -
     began = time.monotonic()
     end, check_at = began + LINK_SECONDS, began + PRESENCE_SECONDS
     up_since = None
+    read = partial(read_link, bmc, port.uri)
     while True:
         asked_at, read_at = time.monotonic(), timezone.now()
-        link = await claim.retry(partial(read_link, bmc, port.uri))
+        link = await claim.retry(read)
+        read = partial(read_link, bmc, port.uri, is_repeated=True)
         now = time.monotonic()
         if link.status != "LinkUp":
             up_since = None
