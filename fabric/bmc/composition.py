@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from fabric.bmc.hardware import drawer_mode
 from fabric.bmc.port_links import PortLink
 from fabric.bmc.resources import read_resources
 from fabric.bmc.settling import settle
+from fabric.bmc.transport import parse_json_object
 from fabric.bmc.types import Dialect, DrawerMode, RedfishSystem
 from fabric.bmc.values import (
     JsonObject,
@@ -36,6 +37,7 @@ from fabric.bmc.values import (
     text,
 )
 
+LINKS_REMEMBERED = 64  # some KB each
 PORT_RETRY_SECONDS = 0.2
 # A port's ETag covers its link, which may train between read and write: the read is repeated up to so many times.
 MAX_PORT_ATTEMPTS = 4
@@ -55,7 +57,13 @@ async def read_zones(bmc: BmcClient, zone_uris: Iterable[str], dialect: Dialect)
 
 async def read_link(bmc: BmcClient, port_uri: str, *, is_repeated: bool = False) -> PortLink:
     """Return the present link of a port; speeds in Gb/s, widths in lanes. Raises BmcError."""
-    return port_link(port_uri, (await bmc.get(port_uri, is_repeated=is_repeated)).body)
+    return _link_of(port_uri, await bmc.get_bytes(port_uri, is_repeated=is_repeated), f"{bmc.host}{port_uri}")
+
+
+@lru_cache(LINKS_REMEMBERED)
+def _link_of(port_uri: str, raw: bytes, where: str) -> PortLink:
+    # A link that trains is read again and again, and tells the same.
+    return port_link(port_uri, parse_json_object(raw, where=where))
 
 
 def port_link(port_uri: str, body: JsonObject) -> PortLink:
