@@ -40,8 +40,8 @@ def run_operation(operation_id: str) -> None:
             if not is_same_plan and (plan_id := plan_without_steps(ended)) is not None:
                 if lane is not None:
                     lane.catch_up()
-                    lane.end_session()  # reading the hardware for a rollback may take long
-                plan_advance(plan_id)
+                # Reading the hardware for a rollback may take long.
+                plan_advance(plan_id, before_reading=None if lane is None else lane.end_session)
                 waiting = next_operation(ended)
             following = None if waiting is None else str(waiting.pk)
 

@@ -415,7 +415,7 @@ def forced_use_record(person: User | None, devices: Collection[Device]) -> None:
 
     Processes that start before it is carried out are interrupted too, so devices without a known use are recorded.
     """
-    sides = devices_on_hosts(devices)
+    sides = devices_on_hosts(devices) if devices else {}
     for device in devices:
         side = sides[device.pk]
         who = english(holders_label(side.holders)) or ("nobody" if side.reported else "not known")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -132,10 +132,11 @@ def plan_step_failed(operation: Operation) -> None:
     failpoint("plan.step.failed.uncommitted")
 
 
-def plan_advance(plan_id: UUID | str) -> None:
+def plan_advance(plan_id: UUID | str, *, before_reading: Callable[[], None] | None = None) -> None:
     """Advance a plan one of whose steps has ended, or whose resume or rollback is to be planned.
 
-    Safe to call at any time, also concurrently. A BMC that cannot be read stops the plan with a sentence.
+    Safe to call at any time, also concurrently. A BMC that cannot be read stops the plan with a sentence;
+    `before_reading` is called before it is read.
     """
     failpoint("plan.advance")
     with transaction.atomic():
@@ -151,6 +152,8 @@ def plan_advance(plan_id: UUID | str) -> None:
     if claim is None:
         return
     try:
+        if before_reading is not None:
+            before_reading()
         _replan(claim)
     except FalconWebError as error:
         _stop(plan, english(error.sentence))

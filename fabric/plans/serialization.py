@@ -164,7 +164,7 @@ def visible_rows(rows: Any, person: User | None, pks: Collection[int]) -> dict[i
     if not pks:
         return {}
     found = rows.filter(pk__in=pks)
-    if person is not None:
+    if person is not None and not person.is_administrator:  # who sees all
         found = found.filter(pk__in=rows.model.objects.visible_to(person).filter(pk__in=pks).values("pk"))
     return {row.pk: row for row in found.order_by("pk")}
 
