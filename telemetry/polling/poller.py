@@ -31,7 +31,7 @@ from telemetry.polling.chassis_poller import ChassisPoller, PollerContext, cance
 from telemetry.polling.claims import ChassisClaims, ClaimShare
 from telemetry.polling.event_listener import STREAM_PAUSE
 from telemetry.polling.mirror import wait_for_event
-from telemetry.polling.pace import ReadingPace
+from telemetry.polling.pace import SWITCH_SECONDS, ReadingPace
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,6 @@ MAX_HANDOVERS = 20
 STOP_SECONDS = 3.0
 RESTART_SECONDS = 2.0  # after a failure of the loop
 CANCEL_SECONDS = 5.0  # interval of cancelling a poller that has not ended yet
-SWITCH_SECONDS = 0.0005
 # Chassis of one worker are polled one after the other rather than all at the full second: at this distance, s, and all
 # within MAX_PHASE, so that each frame is published before its second ends. A worker that reads them less often than it
 # should is busy: they are spread over all of the period.
@@ -97,7 +96,7 @@ def run_poller(poller: Poller) -> None:
     gc.set_threshold(100_000, 20, 20)
     # The loop releases the GIL at each wait for a response, and gets it back from a thread that runs database code only
     # after this interval (5 ms by default): with hundreds of chassis these waits make polls late.
-    sys.setswitchinterval(SWITCH_SECONDS)
+    sys.setswitchinterval(SWITCH_SECONDS)  # and longer while readings give way to walks, see ReadingPace
     factory = None
     if sys.platform != "win32":
         import uvloop
