@@ -17,7 +17,7 @@ from django.db.models import Q, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
-from core.database import single
+from core.database import CompiledQuery, single
 from fabric.history.models import Attachment
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
 from fabric.inventory.selectors import ReadingOwner
@@ -29,14 +29,24 @@ JUST_NOW: Final = timedelta(minutes=2)
 FABRIC_MESSAGES: Final = ("Fabric.", "AcceleratorFabric.")
 
 
-class DeviceStays:
-    """The periods of some devices or slots from `since` on, read in one query."""
+def stays_since(rows: QuerySet[Attachment], since: Any) -> QuerySet[Attachment]:
+    """Return those of these periods that had not ended at a time, the latest first."""
+    return rows.filter(Q(until=None) | Q(until__gt=since)).order_by("-since", "-pk")
 
-    def __init__(self, rows: QuerySet[Attachment], *, since: datetime) -> None:
+
+STAYS_OF_DEVICE: Final[CompiledQuery[Attachment]] = CompiledQuery(
+    lambda device, since: stays_since(Attachment.objects.filter(device=device).select_related("slot"), since)
+)
+
+
+class DeviceStays:
+    """Periods of some devices or slots, the latest first."""
+
+    def __init__(self, rows: Iterable[Attachment]) -> None:
         self._of_device: defaultdict[int, list[Attachment]] = defaultdict(list)
         self._in_slot: defaultdict[int | None, list[Attachment]] = defaultdict(list)
         self._at_port: defaultdict[int | None, list[Attachment]] = defaultdict(list)
-        for stay in rows.filter(Q(until=None) | Q(until__gt=since)).order_by("-since", "-pk"):
+        for stay in rows:
             self._of_device[stay.device_id].append(stay)
             self._in_slot[stay.slot_id].append(stay)
             self._at_port[stay.host_port_id].append(stay)
@@ -62,21 +72,38 @@ def _at_time(stays: Iterable[Attachment], at: datetime) -> Attachment | None:
     return next((one for one in stays if one.since <= at and (one.until is None or at < one.until)), None)
 
 
+def _holders(rows: QuerySet[Any]) -> QuerySet[Any, Any]:
+    """Return the ids of those of these parts that a tenant has, each with the tenant's, its name and its begin."""
+    return rows.filter(tenant__isnull=False).values_list("pk", "tenant", "tenant__name", "tenant_since")
+
+
+# Those of the device of an operation.
+TENURES_OF_DEVICE: Final[CompiledQuery[Tenure]] = CompiledQuery(
+    lambda device: Tenure.objects.filter(device=device, tenant__isnull=False)
+)
+HOLDER_OF_DEVICE: Final[CompiledQuery[Device]] = CompiledQuery(lambda pk: _holders(Device.objects.filter(pk=pk)))
+
+
 def _tenures(devices: Collection[int], host_ports: Collection[int]) -> list[Tenure]:
     """Return the tenants of devices and host ports (ids) over time.
 
     The current ones are read from the rows, too: a grant may be slightly older than its record.
     """
-    past = Tenure.objects.filter(Q(device__in=devices) | Q(host_port__in=host_ports), tenant__isnull=False)
-    found: list[Tenure] = list(past)
     known_until = timezone.now() - JUST_NOW
-    current: tuple[tuple[str, QuerySet[Any]], ...] = (
-        ("device_id", Device.objects.filter(pk__in=devices) if devices else Device.objects.none()),
-        ("host_port_id", HostPort.objects.filter(pk__in=host_ports) if host_ports else HostPort.objects.none()),
-    )
-    for column, rows in current:
-        held = rows.filter(tenant__isnull=False).values_list("pk", "tenant", "tenant__name", "tenant_since")
-        for pk, tenant, name, since in held:
+    held: dict[str, Iterable[Sequence[Any]]]
+    if len(devices) == 1 and not host_ports:
+        (device,) = devices
+        found = TENURES_OF_DEVICE.objects(device)
+        held = {"device_id": HOLDER_OF_DEVICE.rows(device)}
+    else:
+        past = Tenure.objects.filter(Q(device__in=devices) | Q(host_port__in=host_ports), tenant__isnull=False)
+        found = list(past)
+        held = {
+            "device_id": _holders(Device.objects.filter(pk__in=devices)),
+            "host_port_id": _holders(HostPort.objects.filter(pk__in=host_ports)),
+        }
+    for column, rows in held.items():
+        for pk, tenant, name, since in rows:
             tenure = Tenure(tenant_id=tenant, tenant_name=name, began_at=since or known_until)
             setattr(tenure, column, pk)
             found.append(tenure)
@@ -123,7 +150,7 @@ class ChassisSubjects:
         self._by_owner: dict[tuple[str, int], _SubjectRecord] = {}
         self._slots: dict[int, _SubjectRecord] = {}
         self._sensors = {uri: owner for uri, owner in owners.items() if owner.name or owner.related}
-        self._stays = DeviceStays(Attachment.objects.filter(chassis=chassis_id), since=since)
+        self._stays = DeviceStays(stays_since(Attachment.objects.filter(chassis=chassis_id), since))
         row = Chassis.objects.filter(pk=chassis_id).values("name", "uri").first()
         self.chassis_name: str = row["name"] if row else ""
         self._whole = EventSubject(name=self.chassis_name, link=reverse("fabric:chassis", args=[chassis_id]))
@@ -312,7 +339,7 @@ def subject_at(
 def _device(
     device_id: int, port_id: int | None, drawer_id: int | None, host_id: int | None, at: datetime
 ) -> EventSubject:
-    stays = DeviceStays(Attachment.objects.filter(device=device_id).select_related("slot"), since=at)
+    stays = DeviceStays(STAYS_OF_DEVICE.objects(device_id, at))
     stay = stays.of_device(device_id, at)
     # A stay may be in no slot that the chassis reports: the current slot says nothing about that time.
     slot = stay.slot if stay is not None else single(Slot.objects.filter(device=device_id))
@@ -332,10 +359,10 @@ def _port(port_id: int, drawer_id: int | None, host_id: int | None, at: datetime
     port: dict[str, Any] = Port.objects.filter(pk=port_id).values(*fields).first() or {}
     slot, host_port, device = port.get("slot"), port.get("host_port"), None
     if slot is not None:
-        stay = DeviceStays(Attachment.objects.filter(slot=slot), since=at).in_slot(slot, at)
+        stay = DeviceStays(stays_since(Attachment.objects.filter(slot=slot), at)).in_slot(slot, at)
         device = stay.device_id if stay is not None else None
     if host_id is None and host_port is not None:
-        stays = DeviceStays(Attachment.objects.filter(host_port=host_port), since=at)
+        stays = DeviceStays(stays_since(Attachment.objects.filter(host_port=host_port), at))
         is_same = stays.host_was_there(port["host_port__host__name"] or "", host_port, at)
         host_id = port["host_port__host"] if is_same else None
     return EventSubject(
