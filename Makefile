@@ -19,8 +19,8 @@ CUDA := ^(torch=|nvidia-|cuda-|triton)
 # A site is some ten processes, and the tests start hundreds: each from bytecode that the one before has left.
 unexport PYTHONDONTWRITEBYTECODE
 
-# What translators wrote, compiled.
-CATALOGUES := $(patsubst %.po,%.mo,$(wildcard locale/*/LC_MESSAGES/*.po))
+# What translators wrote, and what is in C.
+COMPILED := $(patsubst %.po,%.mo,$(wildcard locale/*/LC_MESSAGES/*.po)) fabric/bmc/report_numbers.so telemetry/store/columns.so
 # With --check it only says whether a catalogue would change.
 define READ_TEXTS
 mkdir -p var; for of in django:pages djangojs:scripts; do domain=$${of%:*}; \
@@ -36,7 +36,7 @@ endef
 help: ## Explain each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: $(VENV)/native.stamp node_modules/site.stamp $(CATALOGUES) ## Set everything up and run the site with two simulated chassis (PORT, FALCONWEB_DATA)
+up: $(VENV)/site.stamp node_modules/site.stamp $(COMPILED) ## Set everything up and run the site with two simulated chassis (PORT, FALCONWEB_DATA)
 	@$(PYTHON) -m falconweb.launch --demo
 
 # Three for each of two cores: half of what they do is waiting. ROOM=fabric runs one room, ARGS=... goes to pytest, SHUFFLE=1 runs in
@@ -45,7 +45,7 @@ up: $(VENV)/native.stamp node_modules/site.stamp $(CATALOGUES) ## Set everything
 IN_MEMORY := $(shell [ "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 ] 2>/dev/null && echo TMPDIR=/dev/shm)
 PYTEST = $(IN_MEMORY) $(PYTHON) -m pytest -n 6 --dist loadfile --no-loadscope-reorder $(SHUFFLE:%=--shuffle=%)
 
-test: $(VENV)/dev.stamp node_modules/dev.stamp $(CATALOGUES) ## Run the tests, those of pages in Debian's Chromium included (ROOM=fabric, ARGS=..., SHUFFLE=1, REPEAT=5)
+test: $(VENV)/dev.stamp node_modules/dev.stamp $(COMPILED) ## Run the tests, those of pages in Debian's Chromium included (ROOM=fabric, ARGS=..., SHUFFLE=1, REPEAT=5)
 	@$(PYTHON) -m tests.chromium
 	@for run in $$(seq $(or $(REPEAT),1)); do $(PYTEST) $(ROOM:%=tests/%) $(ARGS) || exit 1; done
 
@@ -54,17 +54,17 @@ ON_POSTGRES := $(foreach name,inventory/test_sync leases/test_grants leases/test
 	plans/test_plans,tests/fabric/$(name).py) \
 	$(foreach name,alerts events exports history links,tests/telemetry/$(name))
 
-test-postgres: $(VENV)/dev.stamp $(CATALOGUES) ## Run tests of what asks the database on PostgreSQL, where Debian's is installed
+test-postgres: $(VENV)/dev.stamp $(COMPILED) ## Run tests of what asks the database on PostgreSQL, where Debian's is installed
 	@$(PYTHON) -m tests.postgres -n 4 --dist loadfile --no-loadscope-reorder $(SHUFFLE:%=--shuffle=%) $(ON_POSTGRES) $(ARGS)
 
 # Who sends what nobody may, who writes to Redis or into the data folder, stops processes or sets clocks.
 ATTACKS := tests/access tests/test_hostile_text.py tests/core/test_sqlite_damage.py tests/telemetry/store/test_renewal.py \
 	$(foreach name,cache redis_away database_away watchdog,tests/falconweb/test_$(name).py)
 
-attack: $(VENV)/dev.stamp node_modules/dev.stamp $(CATALOGUES) ## Run what attacks the site, at length; part of nightly
+attack: $(VENV)/dev.stamp node_modules/dev.stamp $(COMPILED) ## Run what attacks the site, at length; part of nightly
 	@HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "nightly or not nightly" --timeout 3600 $(ATTACKS) $(ARGS)
 
-check: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/dev.stamp $(CATALOGUES) ## Run ruff, djangofmt, Biome, mypy strict, import-linter, migrations, OpenAPI schema, deployment checks
+check: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/dev.stamp $(COMPILED) ## Run ruff, djangofmt, Biome, mypy strict, import-linter, migrations, OpenAPI schema, deployment checks
 	@$(VENV)/bin/ruff check $(ROOMS)
 	@$(VENV)/bin/ruff format --check $(ROOMS)
 	@$(VENV)/bin/djangofmt --quiet --check templates || { echo "Format them: $(VENV)/bin/djangofmt templates"; exit 1; }
@@ -84,7 +84,7 @@ format: $(VENV)/dev.stamp node_modules/dev.stamp ## Format Python, templates, Ja
 	@$(VENV)/bin/djangofmt --quiet templates
 	@$(BIOME) format --write
 
-nightly: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/dev.stamp $(CATALOGUES) ## Run all tests at length: 5,000 steps of plans, half an hour of soak, every fault; then PostgreSQL twice
+nightly: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/dev.stamp $(COMPILED) ## Run all tests at length: 5,000 steps of plans, half an hour of soak, every fault; then PostgreSQL twice
 	@$(PYTHON) -m tests.chromium
 	@HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "nightly or not nightly" --timeout 3600 $(ARGS)
 	@$(MAKE) test-postgres ARGS='-m "nightly or not nightly" $(ARGS)'
@@ -96,7 +96,7 @@ texts: $(VENV)/dev.stamp ## Read new texts for translators into locale/, and dro
 repro: $(VENV)/dev.stamp node_modules/dev.stamp ## Run the test of a fault that was found once (NAME=..., SEED=... where it has one); without a NAME, list them
 	@$(IN_MEMORY) $(PYTHON) -m tests.repro $(NAME) $(SEED:%=--seed=%)
 
-perf: $(VENV)/dev.stamp node_modules/dev.stamp $(CATALOGUES) ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one; SHORT=1 compares with perf/ratios.json, RECORD=1 renews that)
+perf: $(VENV)/dev.stamp node_modules/dev.stamp $(COMPILED) ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one; SHORT=1 compares with perf/ratios.json, RECORD=1 renews that)
 	@$(PYTHON) -m perf $(ONLY) $(if $(SHORT)$(RECORD),--short) $(if $(RECORD),--record)
 
 # On a machine with a GPU, where PyTorch, transformers, msgspec, NumPy and Pillow are: the site is not needed. PYTHON=python3 there.
@@ -133,15 +133,14 @@ $(VENV)/site.stamp: requirements/site.txt requirements/uv.txt | $(VENV)/bin/pyth
 	@$(UV) -r requirements/site.txt 2>/dev/null || $(PIP) -r requirements/site.txt
 	@touch $@
 
-# Optional: without a C compiler numpy does the same in more time.
-$(VENV)/native.stamp: telemetry/store/columns.c telemetry/store/native.py $(VENV)/site.stamp
-	@$(PYTHON) -m telemetry.store.native
-	@touch $@
+# Optional: without a C compiler Python and numpy do the same in more time. Nothing may be rounded otherwise than IEEE 754 says.
+$(filter %.so,$(COMPILED)): %.so: %.c
+	@$(CC) -std=c11 -O3 -ffp-contract=off -shared -fPIC -o $@ $< -lm 2>/dev/null || rm -f $@
 
 locale/%.mo: locale/%.po $(VENV)/site.stamp
 	@$(VENV)/bin/pybabel -q compile -i $< -o $@
 
-$(VENV)/dev.stamp: requirements/dev.txt $(VENV)/native.stamp
+$(VENV)/dev.stamp: requirements/dev.txt $(VENV)/site.stamp
 	@echo "Installing the libraries of checks and tests..."
 	@$(UV) --compile-bytecode -r requirements/dev.txt 2>/dev/null || $(PIP) -r requirements/dev.txt
 	@$(PYTHON) -c "import pathlib, sysconfig; pathlib.Path(sysconfig.get_path('purelib'), 'falconweb.pth').write_text('$(CURDIR)\n')"

@@ -33,7 +33,8 @@ from django.db import connections
 from fabric.bmc.addresses import BmcAddress
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import discover
-from fabric.bmc.readings import DECODER, ReportPlan, plan_readings
+from fabric.bmc.metric_report import DECODER
+from fabric.bmc.readings import ReportPlan, plan_readings
 from fabric.bmc.transport import client_tls
 from fabric.inventory.models import Chassis
 from falconweb.launch.commands import SCHEDULER_COMMAND, worker_command

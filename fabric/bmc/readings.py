@@ -7,7 +7,6 @@ collections of sensors and ports are read with $expand, or resource by resource,
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import statistics
 import struct
@@ -24,7 +23,8 @@ import numpy as np
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import BmcError, Malformed, RequestRefused, ServerFault
 from fabric.bmc.events import parse_timestamp
-from fabric.bmc.json_bounds import count_values
+from fabric.bmc.metric_report import MAX_REPORT_VALUES, MetricValue, metric_number, parse_report
+from fabric.bmc.report_layout import LayoutReader
 from fabric.bmc.series import LINK_STATUSES, ChassisReading, Floats, ReadingSeries, SeriesFactory
 from fabric.bmc.types import Inventory
 
@@ -34,7 +34,6 @@ MIN_REPORT_COVERAGE = 0.5
 MAX_REPORTS = 16
 MAX_METRICS = 64  # resources that are read where no report has their values
 MAX_SERIES = 20_000  # of a chassis: its other readings are left out
-MAX_REPORT_VALUES = 2_000_000  # values and names in a report: 200,000 readings with their units and times
 REPORT_BYTES_PER_SECOND = 2**20  # a larger report is read less often
 MAX_INCOMPLETE_REPORTS = 30  # reports in a row without some property, after which it is no longer expected
 MAX_SAMPLES = 4  # resources of a collection that are read to learn what all of them lack
@@ -48,75 +47,11 @@ LEGACY_PROPERTIES = {"Temperature": "ReadingCelsius", "Voltage": "ReadingVolts",
 PORT_PROPERTIES = ("LinkStatus", "ActiveWidth", "CurrentSpeedGbps")
 
 
-class MetricValue(msgspec.Struct, rename="pascal", gc=False):
-    """One value of a MetricReport; some services give numbers where the schema requires strings."""
-
-    metric_property: str = ""
-    metric_value: str | float | bool | None = None
-
-
 class NumericValue(msgspec.Struct, rename="pascal", gc=False):
     """A value that is expected to be a number."""
 
     metric_property: str
     metric_value: float
-
-
-class MetricReport(msgspec.Struct, rename="pascal"):
-    """The part of a MetricReport that is read each second."""
-
-    metric_values: list[MetricValue]
-    timestamp: str | None = None
-
-
-DECODER = msgspec.json.Decoder(MetricReport)
-
-
-def parse_report(raw: bytes, host: str) -> MetricReport:
-    """Return the report in these bytes; an entry that violates the schema is dropped alone. Raises Malformed."""
-    # A report of fewer bytes cannot have so many values, and what the schema does not know is skipped, however deep.
-    if len(raw) > MAX_REPORT_VALUES:
-        count_values(raw, where=host, most=MAX_REPORT_VALUES)
-    try:
-        return DECODER.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _parse_report_leniently(raw, host)
-
-
-def _parse_report_leniently(raw: bytes, host: str) -> MetricReport:
-    """Return the usable part of a report with NaN, Infinity, objects or other invalid values.
-
-    An entry without a name is left out; a value that is neither text nor number is None.
-    """
-    count_values(raw, where=host, most=MAX_REPORT_VALUES)
-    try:
-        # Accepts NaN and Infinity, which JSON does not have, and numbers of any size.
-        found = json.loads(raw.decode(errors="replace"))
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"{host} sent a metric report that cannot be read.") from error
-    entries = found.get("MetricValues") if isinstance(found, dict) else None
-    named = [
-        MetricValue(entry["MetricProperty"], _scalar(entry.get("MetricValue")))
-        for entry in (entries if isinstance(entries, list) else ())
-        if isinstance(entry, dict) and isinstance(entry.get("MetricProperty"), str) and entry["MetricProperty"]
-    ]
-    if not named:
-        raise Malformed(f"{host} sent a metric report that cannot be read.")
-    at = found.get("Timestamp")
-    return MetricReport(named, at if isinstance(at, str) else None)
-
-
-def _scalar(value: object) -> str | float | None:
-    """Return a JSON value if it is a text, or a finite number that fits into 64 bits."""
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 class ReadingPlan:
@@ -159,6 +94,7 @@ class ReportPlan(ReadingPlan):
         self._targets = None if targets == list(range(nowhere)) else np.array(targets, dtype=np.intp)
         self._words: list[int] = []  # entries whose values are not always numbers
         self._decoder: msgspec.json.Decoder[Any] | None = None  # of a report with these
+        self._reader = LayoutReader()
         self._lacks = False
 
     async def read(self, bmc: BmcClient) -> ChassisReading:
@@ -167,7 +103,10 @@ class ReportPlan(ReadingPlan):
 
     def decode(self, raw: bytes, at: float, host: str = "The BMC") -> ChassisReading:
         """Return the reading in a report's bytes; raises Malformed."""
-        timestamp, numbers = self._learned(raw) or self._parsed(raw, host)
+        known = self._reader.read(raw)
+        timestamp, numbers = known or self._learned(raw) or self._parsed(raw, host)
+        if known is None:
+            self._reader.learn(raw, numbers)
         self._lacked = self._lacked + 1 if self._lacks else 0
         self.is_outdated = self.is_outdated or self._lacked >= MAX_INCOMPLETE_REPORTS
         if self._targets is not None:
@@ -233,22 +172,6 @@ class ReportPlan(ReadingPlan):
         self._expect(order)
         self._lacks = not there >= self._position.keys()
         self.is_outdated = self.is_outdated or not self._position.keys() >= there
-
-
-def metric_number(value: object) -> float:
-    """Return a metric value as a number: link states by their index in LINK_STATUSES, NaN if it is not a number."""
-    if isinstance(value, str):
-        known = LINK_STATUSES.get(value)
-        if known is not None:
-            return known
-        try:
-            number = float(value)
-        except ValueError:
-            return NAN
-        return number if math.isfinite(number) else NAN
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    return NAN
 
 
 class ReadingRequest(msgspec.Struct, frozen=True):

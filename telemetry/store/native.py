@@ -1,17 +1,11 @@
-"""Columns to blocks and back in C; where there is a compiler, running this module builds it.
+"""Columns to blocks and back by columns.c, which `make` compiles where there is a compiler.
 
-The library lies beside the environment's own, under a name with the digest of its source: another one is never loaded.
 Without it telemetry.store.encoder and decoder do the same with numpy, in several times the time.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,31 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from telemetry.store.format import MAX_COLUMN_BYTES, Columns, Integers, SmallIntegers, Values
-
-SOURCE = Path(__file__).with_name("columns.c")
-# It must round as numpy does: no multiplication is joined with an addition.
-OPTIONS = ("-O3", "-std=c11", "-ffp-contract=off", "-fPIC", "-shared")
-
-
-def library_file() -> Path:
-    """Return where the library of this source is, whether it is built or not."""
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
-    return Path(sys.prefix) / "lib" / f"falconweb-columns-{digest}.so"
-
-
-def build() -> bool:
-    """Build the library, and return whether there is one: there may be no compiler."""
-    file, compiler = library_file(), shutil.which("cc")
-    if file.exists() or compiler is None:
-        return file.exists()
-    made = file.with_suffix(f".{os.getpid()}")
-    command = [compiler, *OPTIONS, "-o", str(made), str(SOURCE), "-lm"]
-    try:
-        subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own command
-        made.replace(file)
-    except (OSError, subprocess.CalledProcessError):
-        made.unlink(missing_ok=True)
-    return file.exists()
 
 
 class PackLimits(NamedTuple):
@@ -141,17 +110,12 @@ def _call(function: Any, *arguments: int | NDArray[Any]) -> int:
     return result
 
 
-def load() -> NativeColumns | None:
-    """Return the functions of the library, None where it is not built."""
-    file = library_file()
+def load_columns(file: Path) -> NativeColumns | None:
+    """Return the functions of a library, None where it is not compiled for this machine."""
     try:
-        return NativeColumns(ctypes.CDLL(str(file))) if file.exists() else None
-    except OSError:  # of another machine
+        return NativeColumns(ctypes.CDLL(str(file)))
+    except (OSError, AttributeError):
         return None
 
 
-library = load()
-
-
-if __name__ == "__main__":
-    sys.stdout.write("built\n" if build() else "there is no C compiler: numpy does its work\n")
+library = load_columns(Path(__file__).with_name("columns.so"))
