@@ -9,6 +9,7 @@ created and recorded in one transaction.
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 import msgspec
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
@@ -22,6 +23,7 @@ from benchmarks.runs.isolation import run_overlaps
 from benchmarks.runs.models import Run, run_changed
 from benchmarks.runs.results import summarise, traffic_record
 from core.claims import ClaimLost, unclaimed
+from core.database import CompiledQuery
 from core.errors import FalconWebError
 from core.failpoints import failpoint
 
@@ -30,10 +32,14 @@ logger = logging.getLogger(__name__)
 SITE_ERROR = "An internal error stopped it; see the log of the worker."
 MAX_STEPS = 8  # of one task
 State = Run.State
+# Asked for each second, and mostly there is none.
+OPEN_RUN: Final = CompiledQuery(lambda: Run.objects.open().order_by().values_list("pk")[:1])
 
 
 def runs_schedule() -> list[str]:
     """Start the queued runs that are due, and return the ids of open runs that no worker has claimed."""
+    if not OPEN_RUN.rows(*Run.FINAL):
+        return []
     _start_queued()
     due = Run.objects.open().exclude(state=State.QUEUED).filter(unclaimed())
     return [str(pk) for pk in due.order_by("queued_at").values_list("pk", flat=True)]
