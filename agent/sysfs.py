@@ -44,7 +44,7 @@ def addresses(root: Path) -> list[str]:
     return sorted(
         entry.name
         for entry in os.scandir(pci_root(root) / "devices")
-        if ADDRESS.fullmatch(entry.name) and read_text(Path(entry.path) / "class")[2:4] in REPORTED_CLASSES
+        if ADDRESS.fullmatch(entry.name) and read_text(f"{entry.path}/class")[2:4] in REPORTED_CLASSES
     )
 
 
@@ -76,24 +76,24 @@ def device(root: Path, address: str) -> PciDevice | None:
     return PciDevice(
         address=address,
         vendor_id=vendor,
-        device_id=read_text(place / "device"),
-        subsystem_vendor_id=read_text(place / "subsystem_vendor"),
-        subsystem_id=read_text(place / "subsystem_device"),
-        class_code=read_text(place / "class"),
+        device_id=read_text(f"{place}/device"),
+        subsystem_vendor_id=read_text(f"{place}/subsystem_vendor"),
+        subsystem_id=read_text(f"{place}/subsystem_device"),
+        class_code=read_text(f"{place}/class"),
         serial=_serial(place, inode, answers=answers),
         driver=driver(root, address),
-        numa_node=_number(read_text(place / "numa_node"), -1),
-        width=_number(read_text(place / "current_link_width"), 0) if answers else 0,
-        max_width=_width(read_text(place / "max_link_width")),
-        speed=_speed(read_text(place / "current_link_speed")) if answers else 0.0,
-        max_speed=_speed(read_text(place / "max_link_speed")),
+        numa_node=_number(read_text(f"{place}/numa_node"), -1),
+        width=_number(read_text(f"{place}/current_link_width"), 0) if answers else 0,
+        max_width=_width(read_text(f"{place}/max_link_width")),
+        speed=_speed(read_text(f"{place}/current_link_speed")) if answers else 0.0,
+        max_speed=_speed(read_text(f"{place}/max_link_speed")),
         answers=answers,
         nodes=tuple(nodes[:32]),
         problems=tuple(problems),
         model=_drive_model(place),
         memory_window=sum(one.size for one in memory if one.is_prefetchable),
         unassigned=sum(one.size for one in memory if one.flags & UNASSIGNED),
-        iommu=read_text(place / "iommu_group/type"),
+        iommu=read_text(f"{place}/iommu_group/type"),
     )
 
 
@@ -112,7 +112,7 @@ class PciResource(NamedTuple):
 def read_resources(place: Path) -> list[PciResource]:
     """Return the ranges of a device that are in use, in the order of its file `resource`: BARs, ROM, windows."""
     found = []
-    for line in read_text(place / "resource").splitlines():
+    for line in read_text(f"{place}/resource").splitlines():
         try:
             begin, end, flags = (int(word, 16) for word in line.split())
         except ValueError:
@@ -124,7 +124,7 @@ def read_resources(place: Path) -> list[PciResource]:
 
 def _drive_model(place: Path) -> str:
     """Return the model name of an NVMe drive's controller, '' for any other device."""
-    return next((read_text(Path(entry.path) / "model")[:MAX_MODEL_LENGTH] for entry in _entries(place / "nvme")), "")
+    return next((read_text(f"{entry.path}/model")[:MAX_MODEL_LENGTH] for entry in _entries(place / "nvme")), "")
 
 
 def driver(root: Path, address: str) -> str:
@@ -194,10 +194,10 @@ def write(root: Path, path: str, content: str) -> None:
         os.close(handle)
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path | str) -> str:
     """Return a small file's text, '' where it does not exist or cannot be read."""
     try:
-        # A report reads hundreds of them, and a file object takes three times as long.
+        # A report reads hundreds of them: a file object takes three times as long, and a Path as long as the reading.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
@@ -278,7 +278,7 @@ def _device_files_below(place: Path, depth: int) -> Iterator[tuple[str, str]]:
     """Yield the device files that the kernel created for a device: `dev` has the number, `uevent` the name."""
     entries = _entries(place)
     has_number = any(entry.name == "dev" for entry in entries)
-    if has_number and (number := read_text(place / "dev")) and (name := _device_name(place)):
+    if has_number and (number := read_text(f"{place}/dev")) and (name := _device_name(place)):
         yield f"/dev/{name}", number
     if depth:
         for entry in entries:
@@ -288,7 +288,7 @@ def _device_files_below(place: Path, depth: int) -> Iterator[tuple[str, str]]:
 
 
 def _device_name(place: Path) -> str:
-    for line in read_text(place / "uevent").splitlines():
+    for line in read_text(f"{place}/uevent").splitlines():
         if line.startswith("DEVNAME="):
             return line.removeprefix("DEVNAME=")
     return ""
