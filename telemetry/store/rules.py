@@ -146,9 +146,12 @@ class Buckets:
         # Series without holes, which most are, take half the time.
         holed = np.flatnonzero(np.isnan(total).any(axis=1))
         if len(holed):
-            present = ~np.isnan(self.total[holed])
-            total[holed] = _Groups.of(np.where(present, self.total[holed], 0.0), begins).reduced(np.add)
-            total[holed] = np.where(_Groups.of(present, begins).reduced(np.logical_or), total[holed], np.nan)
+            # Mostly all, at the begin or end of a range: these are not copied.
+            own = self.total if len(holed) == len(total) else self.total[holed]
+            present = ~np.isnan(own)
+            sums = _Groups.of(np.where(present, own, 0.0), begins).reduced(np.add)
+            sums[~_Groups.of(present, begins).reduced(np.logical_or)] = np.nan
+            total[holed] = sums
         if len(holed) or not self.count.size or (any(self.count.strides) and (self.count != self.count[0, 0]).any()):
             count = _Groups.of(self.count, begins).reduced(np.add)
         else:
