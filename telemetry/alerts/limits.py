@@ -9,6 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Final, cast
 
 import msgspec
@@ -46,6 +47,12 @@ class AlertLimit(msgspec.Struct, frozen=True, kw_only=True):
 _decoder: Final = msgspec.json.Decoder(list[AlertLimit])
 
 
+@cache
+def _publishing_client(url: str) -> redis.Redis:
+    """Return the client of this process: a worker publishes the limits of one chassis after the other."""
+    return redis.Redis.from_url(url, **settings.REDIS_TIMEOUTS)
+
+
 def limits_publish(chassis_id: int, checks: Iterable[Check]) -> None:
     """Publish the limits of a chassis' checks, in place of the earlier ones; without Redis, nothing."""
     found: dict[str, list[AlertLimit]] = {}
@@ -58,7 +65,7 @@ def limits_publish(chassis_id: int, checks: Iterable[Check]) -> None:
             found.setdefault(check.key, []).append(limit)
     name = f"alerts:limits:{chassis_id}"
     try:
-        with redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS) as client, client.pipeline() as pipe:
+        with _publishing_client(settings.REDIS_URL).pipeline() as pipe:
             pipe.delete(name)
             if found:
                 pipe.hset(name, mapping={key: msgspec.json.encode(limits) for key, limits in found.items()})

@@ -95,6 +95,8 @@ class InventoryMirror:
 
     async def recent(self) -> Inventory | None:
         """Return the inventory of a recent walk by any worker, None without one."""
+        if self.chassis.inventory_at is None:
+            return None
         found: Inventory | None = await run_in_thread(_recent_inventory, self.chassis.pk)
         if found is not None:
             self.owners = await run_in_thread(reading_owners, self.chassis.pk, found)

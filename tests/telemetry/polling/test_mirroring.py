@@ -162,6 +162,7 @@ async def test_a_doubt_outlives_the_connection_over_which_the_sensor_was_to_be_l
     async with mirrored(chassis, changed) as followed:
         followed.hear(SENSOR)
         before = followed.inventory
+    await chassis.arefresh_from_db()  # as a poller does for each connection
     async with BmcClient(await sync_to_async(chassis.address)(), at_a_time=3) as bmc:
         again = InventoryMirror(chassis, bmc, WalkTurns(), asyncio.Event(), changed)
         assert again.doubted == {SENSOR}
