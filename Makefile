@@ -52,7 +52,7 @@ test: $(VENV)/dev.stamp node_modules/dev.stamp $(COMPILED) ## Run the tests, tho
 # What asks the database in its own words, or leans on its locks; the rooms of the store test both databases anyway.
 ON_POSTGRES := $(foreach name,inventory/test_sync leases/test_grants leases/test_booking leases/test_leases drift/test_drift \
 	plans/test_plans,tests/fabric/$(name).py) \
-	$(foreach name,alerts events exports history links,tests/telemetry/$(name))
+	$(foreach name,alerts events exports history links,tests/telemetry/$(name)) tests/core/test_compiled_queries.py
 
 test-postgres: $(VENV)/dev.stamp $(COMPILED) ## Run tests of what asks the database on PostgreSQL, where Debian's is installed
 	@$(PYTHON) -m tests.postgres -n 4 --dist loadfile --no-loadscope-reorder $(SHUFFLE:%=--shuffle=%) $(ON_POSTGRES) $(ARGS)
