@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from django.db import connections
@@ -13,7 +15,7 @@ from django.db import connections
 from accounts.models import User
 from fabric.execution import lanes as lanes_module
 from fabric.execution.claims import OperationClaim
-from fabric.execution.lanes import WarmLanes
+from fabric.execution.lanes import OperationLane, WarmLanes
 from fabric.execution.services import carry_out
 from fabric.inventory.models import Chassis, Device, HostPort
 from fabric.operations.models import Operation
@@ -72,6 +74,24 @@ def test_one_session_serves_operations_until_the_password_changes(
     asked = attach(lanes, administrator, "H3")
     assert (asked.state, "refuses this name and password" in asked.error) == ("failed", True)
     assert (sessions(simulator) - before)["DELETE"] == 1, "the session of the old password has ended"
+
+
+def test_what_is_put_off_is_begun_in_order_by_the_next_operation_and_the_end() -> None:
+    lane, done, begun = OperationLane(), list[int](), threading.Event()
+
+    def first() -> None:
+        done.append(1)
+        begun.set()
+
+    with lane.in_use():
+        lane.run(partial(lane.put_off, first))
+        assert not done, "the thread is free for what the next operation waits for"
+        lane.run(partial(asyncio.to_thread, begun.wait, 10))
+        assert begun.is_set()
+        for number in (2, 3):
+            lane.run(partial(lane.put_off, partial(done.append, number)))
+    lane.close()
+    assert done == [1, 2, 3]
 
 
 def test_a_session_that_nobody_needs_any_more_ends(
