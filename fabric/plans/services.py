@@ -161,11 +161,11 @@ def plan_apply(
     with attempt(Action.PLAN_APPLY, actor=person, target=target_of(plan)) as act:
         if force:
             check_confirmation(confirmation, wanted=plan.title)
-        # First without locks: a refusal waits for no lock.
+        # First without locks: no refusal waits for one, but that of a state that has changed, which takes long to find.
         known = Plan.objects.filter(pk=plan.pk).first()
         if known is None:
             raise NotFound(_("There is no such plan."))
-        chassis = _check_unchanged(person, known, DesiredState.from_json(known.wanted))[0].chassis
+        chassis = _checked_parts(person, known, DesiredState.from_json(known.wanted)).chassis
         failpoint("plan.apply")
         with act.change():
             # Chassis are locked first, in the order that every change of a chassis uses; then the plan.
@@ -174,7 +174,8 @@ def plan_apply(
             desired = DesiredState.from_json(locked.wanted)
             # A grant locks these rows too: devices granted to another tenant since the preview are refused here.
             lock_parts(devices=desired.attachments, host_ports=desired.attachments.values())
-            parts, drawers = _check_unchanged(person, locked, desired)
+            parts = _checked_parts(person, locked, desired)
+            drawers = _unchanged_drawers(person, locked, desired, parts)
             # What was approved, or needed no approval, is what the caller has seen.
             if locked.wanted != plan.wanted or not parts.chassis <= chassis:
                 raise Conflict(_("The draft was changed at the same moment. Open it again."))
@@ -325,21 +326,26 @@ def involved_drawers(drawers: Mapping[DrawerKey, DrawerSnapshot], desired: Desir
     ]
 
 
-def _check_unchanged(
-    person: User | None, plan: Plan, desired: DesiredState
-) -> tuple[DesiredParts, list[DrawerSnapshot]]:
-    """Return the parts and drawers of a draft; raises if it is not a draft, is forbidden, or its base has changed."""
+def _checked_parts(person: User | None, plan: Plan, desired: DesiredState) -> DesiredParts:
+    """Return the parts of a draft; raises if it is not a draft, or is forbidden."""
     check_own_plan(person, plan)
     _check_draft(plan)
     parts = desired_parts(person, desired)
     check_permitted(person, desired, parts)
+    return parts
+
+
+def _unchanged_drawers(
+    person: User | None, plan: Plan, desired: DesiredState, parts: DesiredParts
+) -> list[DrawerSnapshot]:
+    """Return the drawers of a draft; raises if its base has changed."""
     drawers = involved_drawers(projected_drawers(parts.chassis), desired)
     if differences := base_differences(plan.base, base_state_json(drawers), person):
         raise Conflict(
             _("The plan was made on a state that has changed since. Check the differences, then replan."),
             differences=differences,
         )
-    return parts, drawers
+    return drawers
 
 
 def _audit_values(plan: Plan) -> dict[str, Any]:
