@@ -127,7 +127,7 @@ class OperationClaim:
                 operation.started_at = operation.started_at or timezone.now()
             names = ("worker", "state", "lease_until", "attempts", "started_at")
             claimed = {name: getattr(operation, name) for name in names}
-            if Operation.objects.open().filter(unclaimed(), pk=operation.pk).update(**claimed) != 1:
+            if _free(operation.pk).update(**claimed) != 1:
                 return None
             # Within the transaction, whose lock on the row keeps them from being deleted meanwhile.
             operation.chassis = chassis
@@ -443,9 +443,13 @@ RELATIONS: Final = {
 CHASSIS_OF_OPERATION: Final[CompiledQuery[Chassis]] = CompiledQuery(
     lambda pk: lock_rows(Chassis.objects.filter(operations__pk=pk))
 )
-FREE_OPERATION: Final[CompiledQuery[Operation]] = CompiledQuery(
-    lambda pk: Operation.objects.open().filter(unclaimed(), pk=pk).order_by()
-)
+
+
+def _free(pk: Any) -> QuerySet[Operation]:
+    return Operation.objects.open().filter(unclaimed(), pk=pk)
+
+
+FREE_OPERATION: Final[CompiledQuery[Operation]] = CompiledQuery(lambda pk: _free(pk).order_by())
 # Its states are long, and a step needs none of them.
 PLAN_OF_STEP: Final[CompiledQuery[Plan]] = CompiledQuery(
     lambda pk: Plan.objects.defer("wanted", "base", "preview").filter(pk=pk).order_by()
