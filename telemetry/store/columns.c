@@ -326,14 +326,13 @@ int64_t fw_pack(const int64_t *shape, const double *limits, const int64_t *times
                     column->holes[row] = row < rows / 8 ? 0xFF : (uint8_t)((1 << rows % 8) - 1);
             }
         }
-        column->kind = places_of(first, shape[5]);
         if (!is_moving) {
-            column->kind = to_integers(&first, 1, column->kind, shape[5], &column->least);
+            column->kind = to_integers(&first, 1, 0, shape[5], &column->least);
         } else {
             column->whole = whole + (kinds + place) * rows;
             if (fill_holes(values + place * rows, rows, bits + number * size))
                 column->holes = bits + number * size;
-            column->kind = to_integers(values + place * rows, rows, column->kind, shape[5], column->whole);
+            column->kind = to_integers(values + place * rows, rows, places_of(first, shape[5]), shape[5], column->whole);
             place++;
         }
         column->packing = column->holes ? HOLES : 0;
